@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explanation": {"model", "placement", "dialects"},
     "assembly": {"model", "placement", "state", "scheduling", "dialects", "backends", "runtime"}
     | {"configuration", "explanation"},  # anything but cli and simulator
-    "dashboard": {"model", "state", "dialects", "runtime"},
+    "dashboard": {"model", "state", "dialects", "runtime", "explanation"},
     "testing": {"model", "placement", "state"},
 }
 WIRING = {"cli", "__main__", "__init__"}  # may import any package

@@ -21,7 +21,7 @@ from bayplan.model.node import Node
 from bayplan.model.node_rules import Taint, Toleration
 from bayplan.placement.devices.allocate import DeviceAllocator
 from bayplan.placement.devices.copies import CopyCounter
-from bayplan.placement.devices.in_use import DevicesInUse
+from bayplan.placement.devices.in_use import DevicesInUse, by_pool
 from bayplan.placement.devices.pools import NodeIdentity
 from tests.support.devices import CLASSES, DRIVER, claim_for, device, select
 
@@ -190,7 +190,7 @@ def test_as_many_pods_are_counted_as_can_be_allocated_one_by_one(
     held = frozenset(
         part.key(one) for part in parts for one in part.devices if data.draw(st.integers(0, 9)) == 0
     )
-    counted = CopyCounter(allocator).count(nodes, wanted, DevicesInUse(held), 4)
+    counted = CopyCounter(allocator).count(nodes, wanted, by_pool(DevicesInUse(held)).get, 4)
     assert not counted.coupled
     for row, node in enumerate(nodes):
         in_use, fitting = DevicesInUse(held), 0

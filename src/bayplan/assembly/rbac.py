@@ -11,6 +11,7 @@ from bayplan.assembly.webhooks import AUTHORITY_NAME, CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.api.names import POD_GROUP as KAI_GROUP
+from bayplan.dialects.kube.devices.wire import GROUP as DEVICES
 from bayplan.dialects.kube.gang_api.gates import GROUP as GANGS
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning.requests import REQUESTS, TEMPLATES
@@ -25,6 +26,7 @@ from bayplan.runtime.webhooks.live_objects import LOOKED_UP
 from bayplan.runtime.webhooks.metrics_server import PATH as METRICS_PATH
 
 LEASE_NAME = "bayplan"
+DASHBOARD_PATH = "/bayplan/dashboard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,9 @@ ROLES: dict[str, RbacRules] = {
             RbacRule(
                 "", ("persistentvolumeclaims", "persistentvolumes"), ("patch",)
             ),  # volumes with WaitForFirstConsumer
+            RbacRule(DEVICES, ("resourceclaims", "resourceclaims/status"), ("patch",)),  # finalizer; devices
+            # asked for, from 1.36 on, by the API server where a status changes devices or reservations
+            RbacRule(DEVICES, ("resourceclaims/binding",), ("patch", "update")),
             RbacRule(GANGS, ("podgroups/status",), ("patch",)),
             RbacRule(KAI_GROUP.group, ("podgroups/status", "queues/status"), ("patch",)),
             _CREATE_EVENTS,
@@ -163,11 +168,21 @@ ROLES: dict[str, RbacRules] = {
 }
 
 
-METRICS_AUTHORIZATION = (
+AUTHORIZATION = (
     RbacRule("authentication.k8s.io", ("tokenreviews",), ("create",)),
     RbacRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
 )
-"""The rules of a replica that authorizes clients of its metrics."""
+"""The rules of a replica that authorizes clients of its metrics, or of the dashboard."""
+DASHBOARD_RULES = (
+    *_watching((*AdmissionController.kinds, *SchedulerController.kinds)),
+    *AUTHORIZATION,
+)
+"""The rules of the dashboard: it lists and watches, and asks who its users are and what they may see."""
+DASHBOARD_USER_RULES = (
+    {"nonResourceURLs": [DASHBOARD_PATH], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+)
+"""The rules of a user of the dashboard, besides those for the namespaces that the user may see."""
 METRICS_READER_RULE = {"nonResourceURLs": [METRICS_PATH], "verbs": ["get"]}
 """The rule of a client that reads metrics, in a ClusterRole."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bayplan.model.devices.claims import DeviceClaim
+from bayplan.model.devices.inventory import DeviceClass, DeviceSlice
 from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.numa import NodeZones
@@ -99,6 +101,20 @@ class StorageLost:
 
     kind: str  # the kind of the item
     key: str  # its name; for namespaced items `namespace/name`
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceObjectSeen:
+    """A claim, a class or a slice of devices was added or changed."""
+
+    item: DeviceClaim | DeviceClass | DeviceSlice
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceObjectLost:
+    """A claim, a class or a slice of devices was deleted; as last seen."""
+
+    item: DeviceClaim | DeviceClass | DeviceSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +272,8 @@ Change = (
     | BudgetLost
     | StorageSeen
     | StorageLost
+    | DeviceObjectSeen
+    | DeviceObjectLost
     | ImagesSeen
     | NumaReportSeen
     | NumaReportLost

@@ -33,6 +33,8 @@ class FilterReason(StrEnum):
     POD_AFFINITY = "pod_affinity"
     POD_ANTI_AFFINITY = "pod_anti_affinity"
     EXISTING_ANTI_AFFINITY = "existing_anti_affinity"  # anti-affinity of a running pod
+    DEVICES_ELSEWHERE = "devices_elsewhere"  # the node cannot use the devices that a claim has
+    DEVICES = "devices"  # with the reason why the claims cannot be allocated
 
 
 class PodError(StrEnum):

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from bayplan.model.admission_rejection import AdmissionRejection, PodSetAttempts
 from bayplan.model.assignment import Path
+from bayplan.model.devices.claims import DeviceAllocation, DeviceClaimKey
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod
 from bayplan.model.queued_gang import Admission, QueuedGang
@@ -22,6 +23,7 @@ class Bind:
     pod: Pod
     node: str
     zones: tuple[tuple[str, int], ...] = ()  # zones for its containers, if they are published
+    devices: tuple[tuple[DeviceClaimKey, DeviceAllocation], ...] = ()  # for those of its claims without any
 
 
 @dataclass(frozen=True, slots=True)

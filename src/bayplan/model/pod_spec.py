@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from bayplan.model.devices.claims import DeviceClaimKey, PodDevices
 from bayplan.model.node_rules import ANY_NODE, NodeRules, Requirement
 from bayplan.model.numa import NumaRequest
 
@@ -159,12 +160,14 @@ class PodSignature:
     claims: tuple[ClaimUse, ...] = ()
     disks: tuple[Disk, ...] = ()
     zones: NumaRequest | None = None  # NUMA alignment; None: any node
+    devices: PodDevices | None = None  # by claim
     code: int = field(default=0, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         everything = (
             self.namespace, self.labels, self.amounts, self.score_requests, self.rules, self.node, self.ports,
             self.affinity, self.spread, self.default_spread, self.images, self.claims, self.disks, self.zones,
+            self.devices,
         )  # fmt: skip
         object.__setattr__(self, "code", hash(everything))  # deep, and used often: computed once
 
@@ -175,6 +178,8 @@ class PodSignature:
     def constrains_nodes(self) -> bool:
         """Whether other pods, ports or volumes decide on the nodes that fit, beside resources."""
         if self.ports or self.claims or self.disks or self.affinity.required or self.affinity.required_anti:
+            return True
+        if self.devices is not None and self.devices.shared:
             return True
         return any(spread.required for spread in self.spread)
 
@@ -208,6 +213,8 @@ class PodSpec:
     nominated: str = ""  # the nominated node
     gates: tuple[str, ...] = ()  # scheduling gates
     unsupported: str = ""  # what it asks for that we cannot give: it is not scheduled, and this is the reason
+    device_claims: tuple[DeviceClaimKey, ...] = ()  # all its claims for devices, in their order
+    new_claims: tuple[DeviceClaimKey, ...] = ()  # those without devices yet, as in its signature
 
 
 EMPTY_SPEC = PodSpec(PodSignature())

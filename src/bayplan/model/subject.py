@@ -7,6 +7,7 @@ from typing import Any
 
 from bayplan.model import change as changes
 from bayplan.model.change import Change
+from bayplan.model.devices.claims import DeviceClaim
 from bayplan.model.storage import NodeVolumes, StorageCapacity, VolumeClaim
 
 Subject = tuple[str, Hashable]
@@ -40,6 +41,11 @@ def _storage_key(change: changes.StorageSeen) -> Hashable:
     return type(item).__name__, item.name
 
 
+def _device_key(change: changes.DeviceObjectSeen | changes.DeviceObjectLost) -> Hashable:
+    item = change.item
+    return type(item).__name__, str(item.key) if isinstance(item, DeviceClaim) else item.name
+
+
 _KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
     changes.Started: ("Start", lambda change: ""),
     changes.NodeSeen: ("Node", lambda change: change.node.name),
@@ -54,6 +60,8 @@ _KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
     changes.BudgetLost: ("Budget", lambda change: (change.namespace, change.name)),
     changes.StorageSeen: ("Storage", _storage_key),
     changes.StorageLost: ("Storage", lambda change: (change.kind, change.key)),
+    changes.DeviceObjectSeen: ("Device", _device_key),
+    changes.DeviceObjectLost: ("Device", _device_key),
     changes.ImagesSeen: ("Images", lambda change: change.node),
     changes.NumaReportSeen: ("NumaReport", lambda change: change.report.node),
     changes.NumaReportLost: ("NumaReport", lambda change: change.node),

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bayplan.backends.embedded.api.resources import builtin
-from bayplan.backends.embedded.kinds import cluster_scoped, controllers, disruption_budgets, gangs, pods
+from bayplan.backends.embedded.kinds import (
+    cluster_scoped,
+    controllers,
+    device_claims,
+    disruption_budgets,
+    gangs,
+    pods,
+)
 from bayplan.backends.embedded.storage import custom_resources, namespaces, owner_gc
 from bayplan.backends.embedded.storage.kind_hooks import KindHookRegistry
 from bayplan.backends.embedded.storage.store import WINDOW, Store
@@ -14,6 +21,7 @@ BEHAVIOURS = {
     **pods.BEHAVIOURS,
     **controllers.BEHAVIOURS,
     **cluster_scoped.BEHAVIOURS,
+    **device_claims.BEHAVIOURS,
     **custom_resources.BEHAVIOURS,
 }
 # To each change, in this order.

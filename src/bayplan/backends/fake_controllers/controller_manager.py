@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from bayplan.backends.fake_controllers.deployments import reconcile_deployment
+from bayplan.backends.fake_controllers.device_claims import FakeClaimController
 from bayplan.backends.fake_controllers.job_sets import reconcile_job_set
 from bayplan.backends.fake_controllers.jobs import reconcile_job
 from bayplan.backends.fake_controllers.kubelet import stage_of
@@ -79,23 +80,28 @@ class FakeControllerManager:
     ) -> None:
         self.backend, self.failed = backend, failed  # without `failed`, errors of controllers are raised
         self.controllers = {one.kind.plural: one for one in controllers}
-        self.hosts = hosts  # whether kubelets are played, and who clears up after a lost node
+        self.hosts = hosts  # whether kubelets, pod garbage collector and claim controller are played
         self.objects: dict[Key, Object] = {}
         self.children: dict[str, dict[Key, None]] = {}  # by the owner's uid
         self.dirty: dict[Key, None] = {}
         self.due: dict[Key, tuple[float, str, str]] = {}  # pod → (when, stage, uid)
         self.agenda: list[tuple[float, Key]] = []  # a heap; entries that `due` contradicts are void
+        self.claims = FakeClaimController()
         kinds = [kind for one in controllers for kind in (*one.makes, one.kind)]
-        backend.watch(tuple(dict.fromkeys([*([NODES, PODS] if hosts else []), *kinds])))
+        others = [NODES, PODS, *self.claims.kinds] if hosts else []
+        backend.watch(tuple(dict.fromkeys([*others, *kinds])))
 
     def step(self, now: float) -> float:
         """Run the work that is due; return when the next is."""
         for event in self.backend.events():
             self._note(event, now)
+            if self.hosts:
+                self.claims.note(event)
         for outcome in self.backend.outcomes():  # refused or conflicting: look at the object again
             self.dirty.setdefault(self._owner_key(outcome.write))
+            self.claims.look_again(outcome.write)
         text = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        writes = [*self._controllers(text), *self._kubelets(now, text)]
+        writes = [*self._controllers(text), *self.claims.writes(), *self._kubelets(now, text)]
         if writes:
             self.backend.submit(writes)
         return self.agenda[0][0] if self.agenda else float("inf")

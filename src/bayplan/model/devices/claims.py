@@ -129,3 +129,15 @@ class DeviceFeatures:
     binding_conditions: bool = False
     fractions: bool = True  # ranges of capacities in thousandths
     lists: bool = False  # attributes with several values: they match if they have one in common
+
+
+@dataclass(frozen=True, slots=True)
+class PodDevices:
+    """The devices that a pod needs. It is the same for all pods of a template: own claims have no names.
+
+    A claim that has its devices only decides on the nodes: `reach` has the terms of each.
+    """
+
+    claims: tuple[DeviceClaim, ...] = ()  # without devices yet, in the order of the pod
+    shared: tuple[DeviceClaimKey, ...] = ()  # those of them that other pods may use as well
+    reach: tuple[tuple[NodeSelectorTerm, ...], ...] = ()

@@ -9,7 +9,7 @@ from bayplan.model.devices.claims import DeviceAllocation, DeviceClaim, DeviceFe
 from bayplan.model.devices.inventory import DeviceClass, DeviceConfig, DeviceSlice, SelectDevices
 from bayplan.model.node_rules import NodeSelectorTerm, Requirement
 from bayplan.placement.devices.in_use import DevicesInUse
-from bayplan.placement.devices.pools import NodeIdentity, SliceIndex
+from bayplan.placement.devices.pools import NodeIdentity, NodePool, SliceIndex
 from bayplan.placement.devices.problem import AskOnNode, DeviceError, ProblemBuilder
 from bayplan.placement.devices.search import STEPS_MAX, DeviceSearch, DeviceSearchStopped, Taken
 
@@ -51,10 +51,15 @@ class DeviceAllocator:
         self.steps_max = steps_max
 
     def allocate(
-        self, node: NodeIdentity, claims: tuple[DeviceClaim, ...], in_use: DevicesInUse
+        self,
+        node: NodeIdentity,
+        claims: tuple[DeviceClaim, ...],
+        in_use: DevicesInUse,
+        pools: tuple[NodePool, ...] | None = None,
     ) -> NodeAllocation:
-        """Devices for all the claims, none of which has any yet."""
-        pools = self.index.pools(node)
+        """Devices for all the claims, none of which has any yet. `pools` are those of the node, if known."""
+        if pools is None:
+            pools = self.index.pools(node)
         try:
             problem = self.builder.build(node, pools, claims)
             search = DeviceSearch(problem, in_use, self.steps_max)

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bayplan.model.devices.claims import DeviceClaim, DeviceClaimKey
-from bayplan.model.devices.inventory import DeviceKey, DeviceSlice, PoolKey
+from bayplan.model.devices.inventory import DeviceSlice
 from bayplan.model.node import Node
 from bayplan.placement.cluster.node_index import NodeIndex, terms_mask
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.devices.allocate import INVALID_POOLS, NOT_ALLOCATED, DeviceAllocator, stopped
-from bayplan.placement.devices.in_use import DevicesInUse
+from bayplan.placement.devices.in_use import DevicesInUse, UsageOf, merged
 from bayplan.placement.devices.pools import NodeIdentity, NodePool, reaches
 from bayplan.placement.devices.problem import DeviceError, NodeProblem
 from bayplan.placement.devices.search import DeviceSearch, DeviceSearchStopped
@@ -37,7 +37,8 @@ class DeviceCopies:
     """
 
     counts: Counts
-    reasons: Mapping[str, int] = field(default_factory=dict)  # nodes without room for a single pod, by reason
+    # rows of the nodes without room for a single pod, by reason
+    reasons: Mapping[str, Sequence[int]] = field(default_factory=dict)
     coupled: bool = False
     shapes: int = 0
 
@@ -79,36 +80,40 @@ class CopyCounter:
         """A node is gone, or has other labels."""
         self._nodes.pop(name, None)
 
+    def pools(self, node: Node) -> tuple[NodePool, ...]:
+        """The pools of a node in the order in which their devices are tried."""
+        return (self._nodes.get(node.name) or self._remember(node))[0]
+
     def count(
         self,
         nodes: Sequence[Node],
         claims: tuple[DeviceClaim, ...],
-        in_use: DevicesInUse,
+        usage: UsageOf,
         most: int,
         shared: Collection[DeviceClaimKey] = (),
     ) -> DeviceCopies:
         """How many pods fit on each node, at most `most`; `shared` claims are one for all the pods."""
         selectors = tuple(dict.fromkeys(self._selectors(claims)))
         compared = sorted({one.match or one.distinct for claim in claims for one in claim.constraints})
-        used = _by_pool(in_use)
         counts = np.zeros(len(nodes), dtype=np.int64)
         answers: dict[Shape, _Answer] = {}
-        reasons: dict[str, int] = {}
+        reasons: dict[str, list[int]] = {}
         for row, node in enumerate(nodes):
             pools, number = self._nodes.get(node.name) or self._remember(node)
             shape = (
                 number,
                 tuple(self._verdicts(pools, selectors)),
                 tuple(_compared_values(pools, name) for name in compared),
-                tuple(_used_devices(pools, used, in_use)) if used else (),
+                tuple(_used_devices(pools, usage)),
             )
             answer = answers.get(shape)
             if answer is None:
-                local = in_use.only([key for pool in pools for key in used.get(pool.key, ())])
-                answer = answers[shape] = self._answer(node, pools, claims, local, most, shared)
+                answer = answers[shape] = self._answer(
+                    node, pools, claims, merged(usage, pools), most, shared
+                )
             counts[row] = answer.count
             if answer.reason:
-                reasons[answer.reason] = reasons.get(answer.reason, 0) + 1
+                reasons.setdefault(answer.reason, []).append(row)
         coupled = any(answer.coupled for answer in answers.values())
         return DeviceCopies(counts, reasons, coupled, len(answers))
 
@@ -213,22 +218,11 @@ def _compared_values(pools: tuple[NodePool, ...], name: str) -> tuple[object, ..
     return tuple(numbers.setdefault(value, len(numbers)) for value in values)
 
 
-def _by_pool(in_use: DevicesInUse) -> dict[PoolKey, list[DeviceKey]]:
-    found: dict[PoolKey, list[DeviceKey]] = {}
-    for key in (*in_use.alone, *(in_use.shared | in_use.consumed.keys())):
-        found.setdefault(PoolKey(key.driver, key.pool), []).append(key)
-    for keys in found.values():
-        keys.sort()
-    return found
-
-
-def _used_devices(
-    pools: tuple[NodePool, ...], used: Mapping[PoolKey, list[DeviceKey]], in_use: DevicesInUse
-) -> Iterator[tuple[object, ...]]:
+def _used_devices(pools: tuple[NodePool, ...], usage: UsageOf) -> Iterator[tuple[object, ...]]:
     """The devices of a node that are in use, by position; those of other nodes by name."""
     for number, pool in enumerate(pools):
-        keys = used.get(pool.key)
-        if keys:
+        used = usage(pool.key)
+        if used is not None:
             devices = (one.key(device) for one in pool.slices for device in one.devices)
             places = {key: at for at, key in enumerate(devices)}
             yield (
@@ -236,9 +230,9 @@ def _used_devices(
                 *(
                     (
                         places.get(key, key),
-                        key in in_use.alone,
-                        tuple(sorted(in_use.consumed.get(key, {}).items())),
+                        key in used.alone,
+                        tuple(sorted(used.consumed.get(key, {}).items())),
                     )
-                    for key in keys
+                    for key in used.devices()
                 ),
             )

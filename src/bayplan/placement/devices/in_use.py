@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.model.devices.claims import AllocatedDevice, DeviceAllocation
-from bayplan.model.devices.inventory import Amounts, DeviceKey
+from bayplan.model.devices.inventory import Amounts, DeviceKey, PoolKey
+from bayplan.placement.devices.pools import NodePool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ class DevicesInUse:
                 consumed[device.key] = total
         return DevicesInUse(frozenset(alone), frozenset(shared), consumed)
 
+    def devices(self) -> list[DeviceKey]:
+        """The devices in use, sorted."""
+        return sorted({*self.alone, *self.shared, *self.consumed})
+
+    def without(self, keys: Iterable[DeviceKey]) -> DevicesInUse:
+        """The same without some devices that one claim has alone."""
+        return replace(self, alone=self.alone.difference(keys))
+
     def only(self, keys: Collection[DeviceKey]) -> DevicesInUse:
         """What is in use of some devices."""
         consumed = {key: self.consumed[key] for key in keys if key in self.consumed}
@@ -48,6 +57,8 @@ class DevicesInUse:
 
 
 NOTHING_IN_USE = DevicesInUse()
+UsageOf = Callable[[PoolKey], DevicesInUse | None]
+"""What is in use of a pool; None if nothing is."""
 
 
 def devices_in_use(allocations: Iterable[DeviceAllocation], *, shares: bool = True) -> DevicesInUse:
@@ -60,3 +71,23 @@ def add_amounts(total: dict[str, int], amounts: Amounts, sign: int = 1) -> None:
     """Add amounts to a sum, or subtract them."""
     for name, amount in amounts:
         total[name] = total.get(name, 0) + sign * amount
+
+
+def by_pool(in_use: DevicesInUse) -> dict[PoolKey, DevicesInUse]:
+    """The same for each pool that has devices in use."""
+    keys: dict[PoolKey, list[DeviceKey]] = {}
+    for key in in_use.devices():
+        keys.setdefault(PoolKey(key.driver, key.pool), []).append(key)
+    return {pool: in_use.only(devices) for pool, devices in keys.items()}
+
+
+def merged(usage: UsageOf, pools: Iterable[NodePool]) -> DevicesInUse:
+    """What is in use of several pools together."""
+    found = [used for pool in pools if (used := usage(pool.key)) is not None]
+    if len(found) <= 1:
+        return found[0] if found else NOTHING_IN_USE
+    return DevicesInUse(
+        frozenset().union(*(used.alone for used in found)),
+        frozenset().union(*(used.shared for used in found)),
+        {key: amounts for used in found for key, amounts in used.consumed.items()},
+    )

@@ -23,6 +23,7 @@ from bayplan.placement.cluster.node_index import (
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.resource_fit import lacking, too_small
 from bayplan.placement.cluster.topology_tree import Bools
+from bayplan.placement.devices.supply import DeviceSupply
 from bayplan.placement.filters.pod_affinity import pod_affinity_fit
 from bayplan.placement.filters.topology_spread import spread_fit
 from bayplan.placement.filters.volumes import claim_error, volume_steps
@@ -41,6 +42,7 @@ RESOLVABLE = frozenset(
         FilterReason.CLAIM_IN_USE,
         FilterReason.ATTACHED,
         FilterReason.SPREAD,
+        FilterReason.DEVICES,
     }
     | {FilterReason.POD_ANTI_AFFINITY, FilterReason.EXISTING_ANTI_AFFINITY}
 )
@@ -56,6 +58,7 @@ class FilterInput:
     storage: Storage = NO_STORAGE
     images: ImageIndex | None = None
     zones: NumaSnapshot | None = None  # None: no node reports zones
+    devices: DeviceSupply | None = None  # None: no pod needs devices by claim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,13 +78,21 @@ class FilterResult:
 def run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
     """Run all filters for a pod of this signature on every node; cached until anything changes."""
     cache = filter_input.node_snapshot.memory
-    key = (shape, filter_input.index, filter_input.index.version, filter_input.storage, filter_input.zones)
+    key = (
+        shape, filter_input.index, filter_input.index.version, filter_input.storage, filter_input.zones,
+        None if shape.devices is None else (filter_input.devices, device_version(filter_input)),
+    )  # fmt: skip
     result: FilterResult | None = cache.get(key)
     if result is None:
         while len(cache) >= REMEMBERED_MAX:
             del cache[next(iter(cache))]
         result = cache[key] = _run_filters(filter_input, shape)
     return result
+
+
+def device_version(filter_input: FilterInput) -> int:
+    """Changes with every change of devices that is none of pods."""
+    return 0 if filter_input.devices is None else filter_input.devices.version
 
 
 def _run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
@@ -185,6 +196,11 @@ def _steps(filter_input: FilterInput, shape: PodSignature, names: frozenset[str]
     yield {(FilterReason.POD_AFFINITY, ""): ~affinity.affinity}
     yield {(FilterReason.POD_ANTI_AFFINITY, ""): ~affinity.anti_affinity}
     yield {(FilterReason.EXISTING_ANTI_AFFINITY, ""): ~affinity.existing_anti_affinity}
+    if shape.devices is not None and filter_input.devices is not None:
+        supply = filter_input.devices
+        yield {(FilterReason.DEVICES_ELSEWHERE, ""): supply.unreachable(node_index, shape.devices)}
+        short = supply.shortages(node_index, shape.devices)
+        yield {(FilterReason.DEVICES, reason): nodes for reason, nodes in short.items()}
 
 
 def _port_conflicts(node_index: NodeIndex, index: PodIndex, ports: tuple[HostPort, ...]) -> Bools:

@@ -15,6 +15,7 @@ from bayplan.model.pod_spec import PodSignature
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
+from bayplan.placement.devices.supply import DeviceSupply
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult, run_filters
 from bayplan.placement.overlay.numa_overlay import NumaOverlay
 from bayplan.placement.overlay.undo_log import UndoLog
@@ -32,6 +33,8 @@ class OverlayStep:
     rows: Ints
     own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that no term selects by
     version: int = 0  # of the pod index, before the step
+    claimed: bool = False  # pending pods to which the zones of their nodes are promised
+    departed: bool = False  # the pods are gone, and only devices are taken from them
 
 
 class NodeOverlay:
@@ -47,8 +50,10 @@ class NodeOverlay:
         self.zones = (
             None if filter_input.zones is None else NumaOverlay(filter_input.zones, _node_names(filter_input))
         )
+        self.devices = None if filter_input.devices is None else filter_input.devices.trial()
         self.filter_input = replace(
             filter_input,
+            devices=self.devices,
             node_snapshot=replace(filter_input.node_snapshot, free=self.before.copy(), memory={}),
             zones=None if self.zones is None else self.zones.snapshot,
         )
@@ -101,9 +106,9 @@ class NodeOverlay:
         self.watchdog.check()
         return run_filters(self.filter_input, shape)
 
-    def add_pod(self, key: PodKey, shape: PodSignature, row: int) -> None:
-        """Add a pod without a node to a row, whether it fits or not."""
-        self.add_pods(shape, (key,), (row,))
+    def add_pod(self, key: PodKey, shape: PodSignature, row: int, *, claimed: bool = False) -> None:
+        """Add a pod without a node to a row, whether it fits or not. `claimed`: a slot there is promised."""
+        self.add_pods(shape, (key,), (row,), claimed=claimed)
 
     def add_pods(
         self,
@@ -111,6 +116,8 @@ class NodeOverlay:
         keys: Sequence[PodKey],
         rows: Sequence[int] | Ints,
         own: Sequence[PodSignature] = (),
+        *,
+        claimed: bool = False,
     ) -> None:
         """Add pods of equal signature, one per row; a row may occur several times.
 
@@ -120,7 +127,9 @@ class NodeOverlay:
             return
         row_array = np.asarray(rows, dtype=np.int64)
         slots = tuple(self.filter_input.node_snapshot.node_index.slots[row_array].tolist())
-        self._push(True, shape, False, tuple(keys), slots, row_array, tuple(own))
+        self._push(
+            OverlayStep(True, shape, False, tuple(keys), slots, row_array, tuple(own), claimed=claimed)
+        )
 
     def remove_pod(self, key: PodKey) -> None:
         """Remove a pod, whether it ran or was added here; no effect if it has no node."""
@@ -129,20 +138,30 @@ class NodeOverlay:
     def remove_pods(self, keys: Iterable[PodKey]) -> None:
         """Remove pods."""
         pods = self.filter_input.index.pods
-        by_signature: dict[tuple[PodSignature, bool], list[PodKey]] = {}
+        claimed_pods = self.zones.claimed if self.zones is not None else ()
+        by_signature: dict[tuple[PodSignature, bool, bool], list[PodKey]] = {}
+        departed: list[PodKey] = []
         for key in dict.fromkeys(keys):
             running = pods.get(key)
-            if running is not None:
-                by_signature.setdefault((running.shape, running.leaving), []).append(key)
-        for (shape, leaving), pod_keys in by_signature.items():
+            if running is None:
+                departed.append(key)
+            else:
+                alike = (running.shape, running.leaving, key in claimed_pods)
+                by_signature.setdefault(alike, []).append(key)
+        for (shape, leaving, claimed), pod_keys in by_signature.items():
             slots = tuple(pods[key].node for key in pod_keys)
-            self._push(False, shape, leaving, tuple(pod_keys), slots, self._rows_of(np.array(slots)))
+            rows = self._rows_of(np.array(slots))
+            self._push(OverlayStep(False, shape, leaving, tuple(pod_keys), slots, rows, claimed=claimed))
+        held = () if self.devices is None else self.devices.holdings.claims.keys() & set(departed)
+        if held:
+            self._push_departed(tuple(sorted(held, key=str)))
 
     def restore_pods(self, keys: Iterable[PodKey]) -> None:
         """Add removed pods (not undone since) where they were before. Other pods are ignored."""
         missing = {key for key in keys if key not in self.filter_input.index.pods}
         for step in self.log.steps[::-1] if missing else ():
-            positions = [at for at, key in enumerate(step.keys) if key in missing] if not step.added else []
+            taken = not step.added and not step.departed
+            positions = [at for at, key in enumerate(step.keys) if key in missing] if taken else []
             if positions:
                 missing.difference_update(step.keys)
                 step_keys, slots = (
@@ -150,7 +169,8 @@ class NodeOverlay:
                     tuple(step.slots[at] for at in positions),
                 )
                 own = tuple(step.own[at] for at in positions) if step.own else ()
-                self._push(True, step.shape, step.leaving, step_keys, slots, step.rows[positions], own)
+                rows = step.rows[positions]
+                self._push(replace(step, added=True, keys=step_keys, slots=slots, rows=rows, own=own))
 
     def checkpoint(self) -> int:
         """A checkpoint for `rollback`."""
@@ -176,7 +196,7 @@ class NodeOverlay:
         index = self.filter_input.index
         pods = {key: (pod.node, pod.shape, pod.leaving) for key, pod in index.pods.items()}
         for step in reversed(self.log.steps):
-            for at, key in enumerate(step.keys):
+            for at, key in enumerate(() if step.departed else step.keys):
                 if step.added:
                     pods.pop(key, None)
                 else:
@@ -203,17 +223,24 @@ class NodeOverlay:
         self.cache.clear()
         zones.set_in_order(in_order)
 
-    def _push(
-        self, added: bool, shape: PodSignature, leaving: bool, keys: tuple[PodKey, ...],
-        slots: tuple[int, ...], rows: Ints, own: tuple[PodSignature, ...] = (),
-    ) -> None:  # fmt: skip
+    def _push(self, step: OverlayStep) -> None:
         self.watchdog.check()
         index = self.filter_input.index
-        assert not added or index.pods.keys().isdisjoint(keys), keys
-        self.log.push(OverlayStep(added, shape, leaving, keys, slots, rows, own, index.version))
+        assert not step.added or index.pods.keys().isdisjoint(step.keys), step.keys
+        self.log.push(replace(step, version=index.version))
+
+    def _push_departed(self, keys: tuple[PodKey, ...]) -> None:
+        rows = np.full(len(keys), ABSENT, dtype=np.int64)
+        version = self.filter_input.index.version
+        self.log.push(
+            OverlayStep(False, PodSignature(), False, keys, (), rows, version=version, departed=True)
+        )
 
     def _apply(self, step: OverlayStep, undone: bool) -> None:
         index, node_snapshot = self.filter_input.index, self.filter_input.node_snapshot
+        if step.departed:
+            self._apply_departed(step, undone)
+            return
         added = step.added != undone
         index.damaged = True
         if added:
@@ -230,11 +257,32 @@ class NodeOverlay:
                 else:
                     np.add.at(node_snapshot.free[resource_row], known_rows, delta)
         if self.zones is not None:
-            self.zones.step(step.shape, step.keys, step.rows, added=added)
+            self.zones.step(step.shape, step.keys, step.rows, added=added, claimed=step.claimed)
+        if self.devices is not None:
+            self._step_devices(self.devices, step, undone)
         self.touched.append(known_rows)
         index.damaged = False
         if undone:
             index.version = step.version  # so that results cached then are valid again
+
+    def _apply_departed(self, step: OverlayStep, undone: bool) -> None:
+        index = self.filter_input.index
+        index.changes += 1
+        index.version = step.version if undone else index.changes
+        if self.devices is not None:
+            self._step_devices(self.devices, step, undone)
+        self.touched.append(step.rows[:0])
+
+    def _step_devices(self, devices: DeviceSupply, step: OverlayStep, undone: bool) -> None:
+        if undone:
+            devices.undo()
+            return
+        nodes = self.filter_input.node_snapshot.node_index.table.nodes
+        devices.step(step.shape.devices, step.keys, step.rows, nodes, added=step.added)
+
+    def lacks_devices(self, keys: Iterable[PodKey]) -> bool:
+        """Whether one of these pods was added to a node that has not enough devices for its claims."""
+        return self.devices is not None and self.devices.is_missing(keys)
 
     def _rows_of(self, slots: Ints) -> Ints:
         node_index = self.filter_input.node_snapshot.node_index

@@ -175,7 +175,12 @@ def _assign_batch(task: AssignmentTask, batch: PodBatch, allowed_nodes: Bools | 
         rows = best_rows(task.overlay, shape, allowed_nodes, len(batch.keys))
     if rows is None:
         return _one_by_one(task.overlay, batch, allowed_nodes)
-    return _assign_rows(task.overlay, batch, rows)
+    checkpoint = task.overlay.checkpoint()
+    assigned = _assign_rows(task.overlay, batch, rows)
+    if task.overlay.lacks_devices(assigned):  # nodes share devices: each pod changes what is left for others
+        task.overlay.rollback(checkpoint)
+        return _one_by_one(task.overlay, batch, allowed_nodes)
+    return assigned
 
 
 def _assign_rows(overlay: NodeOverlay, batch: PodBatch, rows: Ints) -> dict[PodKey, int]:
@@ -314,14 +319,20 @@ def _assign_if_aligned(task: AssignmentTask, found: list[Ints]) -> dict[PodKey, 
     overlay = task.overlay
     assigned: dict[PodKey, int] = {}
     for batch, rows in zip(task.batches, found, strict=True):
-        if assigned and numa_request_of(overlay.filter_input.zones, batch.shape) is not None:
+        if assigned and _shares_nodes(overlay, batch):
             asked = np.bincount(rows, minlength=len(overlay))
             at, room = capacity_for(overlay.filter_input, batch.shape, asked > 0, len(rows))
             asked[at] -= room
             if (asked > 0).any():
                 return None
         assigned |= _assign_rows(overlay, batch, rows)
-    return assigned
+    return None if overlay.lacks_devices(assigned) else assigned
+
+
+def _shares_nodes(overlay: NodeOverlay, batch: PodBatch) -> bool:
+    """Whether pods of other batches on a node change how many of this batch fit, beside resources."""
+    zones, shape = overlay.filter_input.zones, batch.shape
+    return shape.devices is not None or numa_request_of(zones, shape) is not None
 
 
 def _is_hopeless(task: AssignmentTask) -> bool:

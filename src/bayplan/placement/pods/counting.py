@@ -23,7 +23,14 @@ CURED_BY_PEERS = (FilterReason.POD_AFFINITY, FilterReason.SPREAD)
 
 def needs_only_resources(shape: PodSignature) -> bool:
     """Whether other pods change neither the nodes that fit nor their scores except by using resources."""
-    return not (shape.ports or shape.claims or shape.disks or shape.affinity or shape.spread)
+    return not (
+        shape.ports or shape.claims or shape.disks or shape.affinity or shape.spread or shares_devices(shape)
+    )
+
+
+def shares_devices(shape: PodSignature) -> bool:
+    """Whether pods share a claim: the first one decides where the others find its devices."""
+    return shape.devices is not None and bool(shape.devices.shared)
 
 
 def is_unconstrained(shape: PodSignature) -> bool:
@@ -37,7 +44,7 @@ def repels_itself(filter_input: FilterInput, shape: PodSignature) -> tuple[str, 
     None if the pods constrain each other in other ways too.
     """
     neighbours = shape.affinity
-    other_constraints = shape.claims or shape.disks or neighbours.required
+    other_constraints = shape.claims or shape.disks or neighbours.required or shares_devices(shape)
     if other_constraints or any(spread.required for spread in shape.spread):
         return None
     keys = [""] if shape.ports else []
@@ -84,6 +91,9 @@ def capacity_for(
     numa_request = numa_request_of(filter_input.zones, shape)
     if numa_request is not None and filter_input.zones is not None:
         np.minimum(counts, aligned_copies(filter_input.zones, numa_request, limit, where)[rows], out=counts)
+    if shape.devices is not None and filter_input.devices is not None:
+        by_devices = filter_input.devices.counts(node_snapshot.node_index, shape.devices, limit)
+        np.minimum(counts, by_devices[rows], out=counts)
     nonzero = counts > 0
     return rows[nonzero], counts[nonzero]
 

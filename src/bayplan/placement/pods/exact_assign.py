@@ -48,7 +48,8 @@ def assign_by_search(
     result, proven = best_at(search, SearchResult(None))
     if result.pods is None:
         return None, proven and not any(
-            numa_request_of(overlay.filter_input.zones, batch.shape) for batch in batches
+            numa_request_of(overlay.filter_input.zones, batch.shape) or batch.shape.devices
+            for batch in batches
         )
     return [np.repeat(used, pods) for pods in result.pods], True
 
@@ -128,6 +129,12 @@ def _problem(
         if numa_request is not None and overlay.filter_input.zones is not None:
             aligned = aligned_copies(overlay.filter_input.zones, numa_request, len(batch.keys))[used]
             free_amounts = np.concatenate((free_amounts, aligned[None]))
+            needs = np.concatenate((needs, (np.arange(len(batches)) == at)[:, None]), axis=1)
+        if batch.shape.devices is not None and overlay.devices is not None:
+            by_devices = overlay.devices.counts(
+                node_snapshot.node_index, batch.shape.devices, len(batch.keys)
+            )[used]
+            free_amounts = np.concatenate((free_amounts, by_devices[None]))
             needs = np.concatenate((needs, (np.arange(len(batches)) == at)[:, None]), axis=1)
     firsts = (np.arange(len(used)),)
     free = (fits(needs[0], free_amounts, allowed[0]),)

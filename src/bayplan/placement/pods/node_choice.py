@@ -57,6 +57,7 @@ def choose(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | Non
     filter_input, node_index = overlay.filter_input, overlay.filter_input.node_snapshot.node_index
     if (
         allowed_nodes is None
+        and shape.devices is None
         and needs_only_resources(shape)
         and next(filter_input.index.matching_terms(shape), None) is None
     ):
@@ -133,7 +134,7 @@ def _rescore(overlay: NodeOverlay, shape: PodSignature, cached: NodeScores) -> N
     filter_result = overlay.run_filters(shape)
     cached.fits, cached.may_fit = filter_result.fits.copy(), filter_result.fits.copy()
     for (cause, _), where in filter_result.rejections.items():
-        if cause in (FilterReason.INSUFFICIENT, FilterReason.UNALIGNED):
+        if cause in (FilterReason.INSUFFICIENT, FilterReason.UNALIGNED, FilterReason.DEVICES):
             cached.may_fit |= where
     fixed = remaining_scores(overlay.filter_input, shape, cached.fits)
     fixed.pop("spread", None)  # changes with every pod
@@ -149,6 +150,9 @@ def _refresh(overlay: NodeOverlay, shape: PodSignature, cached: NodeScores, rows
     for short in lacking(part(overlay.filter_input.node_snapshot, rows), shape).values():
         fits = fits & ~short
     fits = _refresh_zones(overlay, shape, cached, rows, fits)
+    if shape.devices is not None and overlay.devices is not None:
+        node_index = overlay.filter_input.node_snapshot.node_index
+        fits = fits & (overlay.devices.counts(node_index, shape.devices, 1)[rows] > 0)
     if cached.compares and bool((fits != cached.fits[rows]).any()):
         return False
     cached.fits[rows] = fits

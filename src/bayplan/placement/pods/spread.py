@@ -104,4 +104,7 @@ class _ScoreLookahead:
             scores += WEIGHTS["zones"] * zone_scores(columns, numa_request, zones.snapshot.rules)
             if needs_alignment:
                 fits &= aligned(columns, numa_request, zones.snapshot.rules).good
+        if shape.devices is not None and overlay.devices is not None:
+            most = int(counts.max(initial=0)) + 1
+            fits &= overlay.devices.counts(node_snapshot.node_index, shape.devices, most)[rows] > counts
         return np.where(fits, scores, UNFIT)

@@ -25,6 +25,8 @@ def only_resources_constrain(filter_input: FilterInput, shape: PodSignature) -> 
     """Whether only resources constrain such pods: no other pod affects where they may run."""
     if not is_unconstrained(shape) or numa_request_of(filter_input.zones, shape) is not None:
         return False
+    if shape.devices is not None:
+        return False
     return not any(
         term_entry.required and term_entry.weight < 0
         for term_entry, _ in filter_input.index.matching_terms(shape)
@@ -34,11 +36,15 @@ def only_resources_constrain(filter_input: FilterInput, shape: PodSignature) -> 
 class LeavingPods:
     """Terminating pods, and the amounts that they will free."""
 
-    def __init__(self, overlay: NodeOverlay, keys: Iterable[PodKey] = ()) -> None:
+    def __init__(
+        self, overlay: NodeOverlay, keys: Iterable[PodKey] = (), departed: Iterable[PodKey] = ()
+    ) -> None:
+        """`departed` pods are gone but still hold devices."""
         self.overlay = overlay
         self.keys: set[PodKey] = set()
         self.gain: Ints = np.zeros_like(overlay.filter_input.node_snapshot.free)  # same axes
         self.add(keys)
+        self.keys.update(departed)
 
     def add(self, keys: Iterable[PodKey]) -> None:
         """Add terminating pods. A pod that is already removed frees nothing."""

@@ -150,11 +150,15 @@ def pod_caps(
         ]
         alone = not is_unconstrained(shape) and bool(_repels_on_node(overlay, shape))
         numa_request = numa_request_of(overlay.filter_input.zones, shape)
-        if not closed and not alone and filter_result.why.error is None and numa_request is None:
+        devices = shape.devices if overlay.devices is not None else None
+        if not (closed or alone or filter_result.why.error is not None or numa_request or devices):
             continue
         limit = np.full(len(overlay), 1 if alone else COUNT_MAX, dtype=np.int64)
         if numa_request is not None and overlay.filter_input.zones is not None:
             limit = np.minimum(limit, aligned_copies(overlay.filter_input.zones, numa_request, COUNT_MAX))
+        if devices is not None and overlay.devices is not None:
+            node_index = overlay.filter_input.node_snapshot.node_index
+            limit = np.minimum(limit, overlay.devices.counts(node_index, devices, COUNT_MAX))
         for where in closed:
             limit[where] = 0
         if filter_result.why.error is not None:
@@ -211,13 +215,16 @@ def _assign_all(overlay: NodeOverlay, targets: Sequence[tuple[Pod, int]]) -> dic
     rows_by_pod = {pod.key: row for pod, row in targets}
     for number, batch in enumerate(batch_pods(overlay, (pod for pod, _ in targets))):
         rows = np.array([rows_by_pod[key] for key in batch.keys], dtype=np.int64)
-        if number and numa_request_of(overlay.filter_input.zones, batch.shape) is not None:
+        numa_request = numa_request_of(overlay.filter_input.zones, batch.shape)
+        if number and (numa_request is not None or batch.shape.devices is not None):
             asked = np.bincount(rows, minlength=len(overlay))
             at, room = capacity_for(overlay.filter_input, batch.shape, asked > 0, len(rows))
             asked[at] -= room
             if (asked > 0).any():
                 return dict.fromkeys(batch.keys, overlay.run_filters(batch.shape).why)
         overlay.add_pods(batch.shape, batch.keys, rows, batch.own)
+        if overlay.lacks_devices(batch.keys):
+            return dict.fromkeys(batch.keys, overlay.run_filters(batch.shape).why)
     return {}
 
 

@@ -118,6 +118,7 @@ class Loop:
         kept, _ = self.containment.attempt(_lazily(controller.reconcile, now), "reconcile", controller.name)
         if kept:
             self.backend.submit(kept)
+        self._settle_given_up(controller, now)
         due = self._next_due(controller, now)
         return rest if due <= now < rest else due
 
@@ -151,10 +152,16 @@ class Loop:
         """Settle actions that could not be encoded as refused: they are not assumed any longer."""
         unwritten = controller.take_unwritten()
         self.deciding.written(controller, plan, unwritten, now)
-        for action in unwritten:
-            settled = Settled(Ended.REFUSED, "the action could not be encoded", action)
+        self._settle_refused(unwritten, "the action could not be encoded", now)
+
+    def _settle_given_up(self, controller: Controller, now: float) -> None:
+        """Settle actions that wait for other writes, one of which failed."""
+        self._settle_refused(controller.take_unwritten(), "a write that must precede it failed", now)
+
+    def _settle_refused(self, actions: Iterable[Action], why: str, now: float) -> None:
+        for action in actions:
             for one in self.controllers:
-                self._settle_one(one, settled, now)
+                self._settle_one(one, Settled(Ended.REFUSED, why, action), now)
 
     def _next_due(self, controller: Controller, now: float) -> float:
         try:

@@ -119,6 +119,26 @@ def attempt(
 
     `placed_rows`: rows of pods of the gang assigned just before. `single`: `allowed_nodes` is one domain.
     """
+    checkpoint = overlay.checkpoint()
+    result = _attempt(snapshot, overlay, request, profile, allowed_nodes, placed_rows, single=single)
+    if not overlay.lacks_devices(result.rows):
+        return result
+    # Nodes share devices, and the pods were assigned as if each had its own: none of them may start so.
+    overlay.rollback(checkpoint)
+    left = {pod.key: overlay.run_filters(pod.spec.signature).why for pod in request.pending}
+    return AttemptResult(unassigned=left, misfit=result.misfit, unsure=True)
+
+
+def _attempt(
+    snapshot: SchedulingSnapshot,
+    overlay: NodeOverlay,
+    request: AttemptRequest,
+    profile: Profile,
+    allowed_nodes: Bools | None,
+    placed_rows: Sequence[int],
+    *,
+    single: bool,
+) -> AttemptResult:
     spec = request.candidate.spec
     if spec.tree is not None:
         return _as_tree(snapshot, overlay, request, spec.tree, profile, allowed_nodes)

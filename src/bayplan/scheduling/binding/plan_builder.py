@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from bayplan.model.devices.claims import DeviceAllocation, DeviceClaimKey
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
@@ -53,8 +54,17 @@ class PlanBuilder:
         for pod in candidate.pending:
             row = result.rows.get(pod.key)
             if row is not None:
-                self.actions.append(Bind(gang, pod, self.overlay.node(row), hints.get(pod.key, ())))
+                zones, devices = hints.get(pod.key, ()), self._devices(pod)
+                self.actions.append(Bind(gang, pod, self.overlay.node(row), zones, devices))
         self.mark_started(candidate)
+
+    def _devices(self, pod: Pod) -> tuple[tuple[DeviceClaimKey, DeviceAllocation], ...]:
+        """The devices of a pod that was assigned, by claim."""
+        devices, names = pod.spec.signature.devices, pod.spec.new_claims
+        if devices is None or self.overlay.devices is None:
+            return ()
+        found = self.overlay.devices.allocations(pod.key, devices)
+        return tuple((names[at], allocation) for at, allocation in found)
 
     def _numa_hints(
         self, candidate: SchedulingCandidate, result: AttemptResult

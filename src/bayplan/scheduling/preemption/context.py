@@ -48,7 +48,7 @@ class PreemptionContext:
         """All pods that terminate or are being preempted, for any gang."""
         terminating = [key for key, pod in self.snapshot.pods.items() if pod.terminating]
         victims = (key for candidate in self.snapshot.candidates for key in candidate.victims)
-        return LeavingPods(self.overlay, (*terminating, *victims))
+        return LeavingPods(self.overlay, (*terminating, *victims), self.snapshot.departed)
 
     @cached_property
     def budgets(self) -> DisruptionBudgets:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bayplan.model.change import Change, ImagesSeen, Started, StorageSeen
+from bayplan.model.change import Change, DeviceObjectSeen, ImagesSeen, Started, StorageSeen
+from bayplan.model.devices.inventory import SelectDevices
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod
 from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.state.cluster.device_state import select_nothing
 from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.cluster.shared_state import ClusterState
@@ -33,15 +35,20 @@ class SchedulingState:
         heal_seconds: float = 60.0,
         numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
         cluster: ClusterState | None = None,
+        select_devices: SelectDevices = select_nothing,
     ) -> None:
-        """`cluster` is shared with the other states of the process, if there are any."""
+        """`cluster` is shared with the other states of the process, if there are any.
+
+        `select_devices` evaluates the selectors of claims and classes of devices.
+        """
+        self.select_devices = select_devices
         self.heal_seconds, self.numa_policy = heal_seconds, numa_policy
         self.cluster = cluster or ClusterState()
         self._reset()
 
     def _reset(self) -> None:
         """Start empty."""
-        self.store = SchedulingStore(self.numa_policy, self.cluster)
+        self.store = SchedulingStore(self.numa_policy, self.cluster, self.select_devices)
         self.gangs = GangStateMachine(self.store, self.heal_seconds)
         self._snapshots = SnapshotBuilder(self.store, self.gangs)
         self._in_snapshot: list[Ref] = []  # the gangs in the last snapshot
@@ -57,7 +64,7 @@ class SchedulingState:
 
     def apply_all(self, changes: Iterable[Change]) -> None:
         """Apply many changes; nodes that arrive together are added together."""
-        known, beside = self.store.nodes.by_name, (ImagesSeen, StorageSeen)
+        known, beside = self.store.nodes.by_name, (ImagesSeen, StorageSeen, DeviceObjectSeen)
         apply_in_batches(changes, self.apply, self.store.load, known, beside)
 
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +117,7 @@ class SchedulingState:
         for action in plan.actions:
             match action:
                 case Bind(ref, pod, node):
-                    self._assume_bind(ref, pod, node)
+                    self._assume_bind(action)
                 case Nominate(ref, pod, node):
                     self._assume_nomination(pod, node)
                 case PreemptPod(pod, ref):
@@ -130,13 +137,14 @@ class SchedulingState:
                 self.gangs.turn_ended(ref, now, acted=ref in acted)
         self._in_snapshot = []
 
-    def _assume_bind(self, ref: Ref, pod: Pod, node: str) -> None:
-        now, gang = self.store.pods.get(pod.key), self.store.gang_states.get(ref)
+    def _assume_bind(self, action: Bind) -> None:
+        pod, gang = action.pod, self.store.gang_states.get(action.gang)
+        now = self.store.pods.get(pod.key)
         if now is None or now.uid != pod.uid or not now.pending or gang is None:
             return
         gang.binding[pod.key] = None
         gang.unconfirmed.pop(pod.key, None)
-        self.store.assume_bound(now, node)
+        self.store.assume_bound(now, action.node, action.devices)
 
     def _assume_nomination(self, pod: Pod, node: str) -> None:
         now = self.store.pods.get(pod.key)

@@ -9,6 +9,8 @@ from bayplan.model.change import (
     BudgetLost,
     BudgetSeen,
     Change,
+    DeviceObjectLost,
+    DeviceObjectSeen,
     FairQueueLost,
     FairQueueSeen,
     GangSpecLost,
@@ -29,21 +31,23 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
+from bayplan.model.devices.inventory import SelectDevices
 from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import Node
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import FairQueue
 from bayplan.placement.cluster.pod_index import PodIndex
+from bayplan.state.cluster.device_state import AllocatedClaims, DeviceState, select_nothing
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
 from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.cluster.volumes import VolumeState
+from bayplan.state.pending_queue import WakeupEvent
 from bayplan.state.scheduling.claims import SlotClaims
 from bayplan.state.scheduling.diffs import allows_more_evictions, attempt_key, more_preemptible, same_request
 from bayplan.state.scheduling.fair_usage import FairUsage, usage_kind
 from bayplan.state.scheduling.gang_state import GangState, in_order, state_of
-from bayplan.state.scheduling.queue import WakeupEvent
 from bayplan.state.scheduling.single_pod import single_pod_ref, single_pod_spec
 
 
@@ -57,11 +61,13 @@ class SchedulingStore:
         self,
         numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY,
         cluster: ClusterState | None = None,
+        select_devices: SelectDevices = select_nothing,
     ) -> None:
         self.index = PodIndex()
         self.nodes = NodeStore(self.index.slots, cluster)
         self.claims = SlotClaims(self.nodes)
         self.volumes = VolumeState()
+        self.devices = DeviceState(select_devices)
         self.numa = NumaCache(numa_policy)
         self.fair = FairUsage()
         self.pods: dict[PodKey, Pod] = {}  # as in the API
@@ -100,6 +106,13 @@ class SchedulingStore:
             return ()
         return in_order(self.placed.get(key) or self.pods[key] for key in gang.bound)
 
+    def departed(self) -> Iterator[PodKey]:
+        """Pods that use no devices any more, for which claims are still reserved."""
+        for key in self.devices.users():
+            pod = self.pods.get(key)
+            if pod is None or pod.finished:
+                yield key
+
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
@@ -135,6 +148,10 @@ class SchedulingStore:
                 self.notes.event(WakeupEvent.NODE_CHANGED, self.nodes.topology_seen(topology))
             case TopologyLost(name):
                 self.nodes.topology_lost(name)
+            case DeviceObjectSeen(item):
+                self._devices_changed(self.devices.seen(item))
+            case DeviceObjectLost(item):
+                self._devices_changed(self.devices.lost(item))
             case BudgetSeen(budget):
                 self._budget_changed(budget.namespace, budget.name, budget)
             case BudgetLost(namespace, name):
@@ -157,6 +174,10 @@ class SchedulingStore:
             case NamespaceLost(name):
                 self.index.set_namespace(name, None)
 
+    def _devices_changed(self, more: bool) -> None:
+        self.notes.event(WakeupEvent.DEVICES_CHANGED, more)
+        self.notes.event(WakeupEvent.CAPACITY_FREED, more)  # victims of a preemption gave their devices back
+
     # ── nodes ──────────────────────────────────────────────────────────────────────────────────────
 
     def load(self, fresh: Mapping[str, Node]) -> None:
@@ -167,17 +188,20 @@ class SchedulingStore:
         self.nodes.load(fresh)
         for name, node in fresh.items():
             self.numa.node_changed(name)
+            self.devices.node_changed(name)
             self.fair.set_node(name, node)
         self.notes.event(WakeupEvent.NODE_CHANGED)
 
     def _node_seen(self, node: Node) -> None:
         if self.nodes.seen(node):
             self.numa.node_changed(node.name)
+            self.devices.node_changed(node.name)
             self.fair.set_node(node.name, node)
             self.notes.event(WakeupEvent.NODE_CHANGED)
 
     def _node_lost(self, name: str) -> None:
         if self.nodes.lost(name):
+            self.devices.node_changed(name)
             self.fair.set_node(name, None)
             self.notes.event(WakeupEvent.NODE_CHANGED)  # spread constraints may hold without it
 
@@ -242,7 +266,8 @@ class SchedulingStore:
 
     def _pod_lost(self, key: PodKey) -> None:
         pod = self.pods.pop(key, None)
-        self.assumed.pop(key, None)
+        if self.assumed.pop(key, None) is not None:
+            self.notes.event(WakeupEvent.DEVICES_CHANGED, self.devices.drop(key))
         self.clear_nomination(key)
         self._preemption_ended(key)
         if self.numa.active:
@@ -271,12 +296,14 @@ class SchedulingStore:
             self.gang_states.get(before.gang or single_pod_ref(pod.key)),
         )
         node = self.assumed.get(key) if same and pod.pending else None
+        devices = self.devices.assumed_for(key)
         by = self.preempting.pop(key, None) if same else None  # before it counts as deleted
         if node is not None:
             self._gang_state(pod.gang or single_pod_ref(key), pod.gang is None).move_bind(key, old)
         self._pod_lost(key)
         if node is not None:
             self.assumed[key] = node
+            self.devices.assume(key, devices)
         if by is not None:
             self.preempting[key] = by
 
@@ -385,15 +412,17 @@ class SchedulingStore:
 
     # ── what was decided, until the API shows it ───────────────────────────────────────────────────
 
-    def assume_bound(self, pod: Pod, node: str) -> None:
-        """A bind of a pod is in flight."""
+    def assume_bound(self, pod: Pod, node: str, devices: AllocatedClaims = ()) -> None:
+        """A bind of a pod is in flight, and with it the allocation of its claims."""
         self.clear_nomination(pod.key, node)
         self.assumed[pod.key] = node
+        self.devices.assume(pod.key, devices)
         self._update_pod(pod)
 
     def assume_unbound(self, key: PodKey) -> None:
         """A bind did not happen."""
         if self.assumed.pop(key, None) is not None:
+            self.notes.event(WakeupEvent.DEVICES_CHANGED, self.devices.drop(key))
             self._update_pod(self.pods[key])
 
     def assume_nominated(self, pod: Pod, node: str) -> None:

@@ -9,7 +9,7 @@ from bayplan.model.scheduling_rejection import (
     RejectionReason,
     SchedulingRejection,
 )
-from bayplan.state.scheduling.queue import WakeupEvent
+from bayplan.state.pending_queue import WakeupEvent
 
 _NODES_ALONE = frozenset(
     {
@@ -31,6 +31,7 @@ _BY_STORAGE = frozenset(
     }
     | {FilterReason.VOLUME_GONE, FilterReason.VOLUME_ZONE}
 )
+_BY_DEVICES = frozenset({FilterReason.DEVICES, FilterReason.DEVICES_ELSEWHERE})
 _NO_VICTIMS = (PreemptionSearchOutcome.NO_CANDIDATES, PreemptionSearchOutcome.INSUFFICIENT)
 
 
@@ -62,9 +63,10 @@ def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[Wa
             WakeupEvent.RESERVATION_ENDED,
             WakeupEvent.STORAGE_CHANGED,
             WakeupEvent.NUMA_CHANGED,
+            WakeupEvent.DEVICES_CHANGED,
         }
     if rejection.reason is RejectionReason.NODE_TAKEN:  # its slots are elsewhere, or the other pod is gone
-        return CAPACITY_EVENTS
+        return CAPACITY_EVENTS | {WakeupEvent.NUMA_CHANGED}
     if not rejection.reason.was_tried:
         return frozenset()
     found = {WakeupEvent.NODE_CHANGED, WakeupEvent.RESERVATION_ENDED}  # not all nodes may have been tried
@@ -77,10 +79,11 @@ def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[Wa
                     WakeupEvent.STORAGE_CHANGED,
                     WakeupEvent.POD_BOUND,
                     WakeupEvent.NUMA_CHANGED,
+                    WakeupEvent.DEVICES_CHANGED,
                 }
             )
             if rejection.misfit is None
-            else CAPACITY_EVENTS | found | {WakeupEvent.NUMA_CHANGED}
+            else CAPACITY_EVENTS | found | {WakeupEvent.NUMA_CHANGED, WakeupEvent.DEVICES_CHANGED}
         )
     causes = {cause for cause, _ in rejection.filter_failure.counts}
     if rejection.filter_failure.error is not None:
@@ -96,6 +99,8 @@ def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[Wa
         found.add(WakeupEvent.NUMA_CHANGED)
     if causes & _BY_POD:
         found.add(WakeupEvent.POD_BOUND)
+    if causes & _BY_DEVICES or not lone:
+        found.add(WakeupEvent.DEVICES_CHANGED)
     if causes & _BY_STORAGE:
         found.add(WakeupEvent.STORAGE_CHANGED)
     return frozenset(found)

@@ -11,6 +11,7 @@ from bayplan.model.devices.claims import (
     DeviceAsk,
     DeviceClaim,
     DeviceClaimKey,
+    DeviceConstraint,
     DeviceFeatures,
     DeviceRequest,
 )
@@ -117,9 +118,12 @@ def test_a_shared_device_is_given_until_its_capacity_is_used() -> None:
     part = slice_on("n", device("x", {"shareable": True, "capacity": memory}))
     four = claim_for(exactly("r", capacity=(("memory", 4 * UNIT),)))
     counted = CopyCounter(DeviceAllocator((part,), CLASSES, select)).count(
-        [Node("n", {}, {})], (four,), NOTHING_IN_USE, 10
+        [Node("n", {}, {})], (four,), {}.get, 10
     )
     assert counted.counts.tolist() == [2]
+
+
+DISTINCT_ROOTS = DeviceConstraint(distinct=f"{DRIVER}/root")
 
 
 def test_an_alternative_with_too_many_devices_is_left_at_once() -> None:
@@ -132,11 +136,20 @@ def test_an_alternative_with_too_many_devices_is_left_at_once() -> None:
 
 
 def test_a_search_that_takes_too_long_says_so_and_is_no_refusal() -> None:
-    many = slice_on("n", *(device(f"d{number}", root=number % 2) for number in range(24)))
-    match = claim_for(exactly("a", 11), exactly("b", 11), exactly("c", 3))
-    found = allocated(match, slices=(many,), steps_max=500)
+    many = slice_on("n", *(device(f"d{number}", root=number) for number in range(24)))
+    claim = claim_for(exactly("a", 11), exactly("b", 11), exactly("c", 3), constraints=(DISTINCT_ROOTS,))
+    found = allocated(claim, slices=(many,), steps_max=500)
     assert found.out_of_steps
     assert "stopped after 500 steps" in found.reason
+
+
+def test_of_interchangeable_devices_one_that_fails_stands_for_all() -> None:
+    many = slice_on("n", *(device(f"d{number}", root=number) for number in range(24)))
+    found = allocated(
+        claim_for(exactly("a", 11), exactly("b", 11), exactly("c", 3)), slices=(many,), steps_max=500
+    )
+    assert not found.fits
+    assert not found.out_of_steps
 
 
 def test_many_claims_do_not_exhaust_the_stack() -> None:
@@ -155,7 +168,7 @@ def test_what_is_switched_off_is_an_error() -> None:
 @pytest.mark.parametrize("most", [1, 3, 10])
 def test_no_more_pods_are_counted_than_asked_for(most: int) -> None:
     counter = CopyCounter(DeviceAllocator((FOUR,), CLASSES, select))
-    found = counter.count([Node("n", {}, {})], (claim_for(exactly("r")),), NOTHING_IN_USE, most)
+    found = counter.count([Node("n", {}, {})], (claim_for(exactly("r")),), {}.get, most)
     assert found.counts.tolist() == [min(most, 4)]
 
 
@@ -163,9 +176,9 @@ def test_nodes_that_differ_in_what_no_claim_asks_about_share_an_answer() -> None
     parts = [slice_on(f"n{number}", device(f"u{number}", uuid=f"u{number}")) for number in range(50)]
     nodes = [Node(f"n{number}", {}, {}) for number in range(51)]
     counter = CopyCounter(DeviceAllocator(parts, CLASSES, select))
-    found = counter.count(nodes, (claim_for(exactly("r")),), NOTHING_IN_USE, 8)
+    found = counter.count(nodes, (claim_for(exactly("r")),), {}.get, 8)
     assert found.counts.tolist() == [1] * 50 + [0]
-    assert (found.shapes, found.reasons) == (2, {NOT_ALLOCATED: 1})
+    assert (found.shapes, found.reasons) == (2, {NOT_ALLOCATED: [50]})
 
 
 def test_one_claim_for_all_pods_takes_its_devices_once() -> None:
@@ -173,15 +186,15 @@ def test_one_claim_for_all_pods_takes_its_devices_once() -> None:
     counter = CopyCounter(DeviceAllocator((FOUR,), CLASSES, select))
     nodes = [Node("n", {}, {})]
     shared = {DeviceClaimKey("ns", "channel")}
-    assert counter.count(nodes, claims, NOTHING_IN_USE, 9).counts.tolist() == [1]
-    assert counter.count(nodes, claims, NOTHING_IN_USE, 9, shared).counts.tolist() == [2]
+    assert counter.count(nodes, claims, {}.get, 9).counts.tolist() == [1]
+    assert counter.count(nodes, claims, {}.get, 9, shared).counts.tolist() == [2]
 
 
 def test_devices_of_several_nodes_couple_their_counts() -> None:
     net = DeviceSlice("net", PoolKey(DRIVER, "net"), reach=NodeReach(everywhere=True), devices=(device("x"),))
     nodes = [Node("n", {}, {}), Node("m", {}, {})]
     found = CopyCounter(DeviceAllocator((net,), CLASSES, select)).count(
-        nodes, (claim_for(exactly("r")),), NOTHING_IN_USE, 9
+        nodes, (claim_for(exactly("r")),), {}.get, 9
     )
     assert (found.counts.tolist(), found.coupled) == ([1, 1], True)
 
@@ -190,7 +203,7 @@ def test_a_changed_slice_is_counted_anew() -> None:
     allocator = DeviceAllocator((FOUR,), CLASSES, select)
     counter, nodes = CopyCounter(allocator), [Node("n", {}, {})]
     wanted = (claim_for(exactly("r")),)
-    assert counter.count(nodes, wanted, NOTHING_IN_USE, 9).counts.tolist() == [4]
+    assert counter.count(nodes, wanted, {}.get, 9).counts.tolist() == [4]
     allocator.index.remove(FOUR)
     counter.slice_changed(FOUR)
-    assert counter.count(nodes, wanted, NOTHING_IN_USE, 9).counts.tolist() == [0]
+    assert counter.count(nodes, wanted, {}.get, 9).counts.tolist() == [0]

@@ -308,6 +308,7 @@ class PodStatusWire(Struct, frozen=True):
     start_time: str | None = None
     conditions: list[PodConditionWire] | None = None
     qos_class: str | None = msgspec.field(default=None, name="qosClass")
+    resource_claim_statuses: list[dict[str, Any]] | None = None
 
 
 class PodWire(Struct, frozen=True):

@@ -7,7 +7,7 @@ version: the allocation is written to the claim that the server returned for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -35,29 +35,31 @@ def protect_write(claim: DeviceClaim, tag: object = None) -> Write | None:
 def allocate_write(
     claim: DeviceClaim,
     allocation: DeviceAllocation,
-    consumer: ClaimConsumer,
+    consumers: Iterable[ClaimConsumer],
     share_ids: Iterator[str],
     tag: object = None,
 ) -> Write:
     """Allocate a claim and reserve it, in one write. A share without an id gets the next of `share_ids`."""
     status = {
         "allocation": allocation_body(allocation, share_ids),
-        "reservedFor": [_consumer(one) for one in (*claim.reserved_for, consumer)],
+        "reservedFor": [_consumer(one) for one in (*claim.reserved_for, *consumers)],
     }
     return _write(claim, {"status": status}, "status", tag)
 
 
-def reserve_write(claim: DeviceClaim, consumer: ClaimConsumer, tag: object = None) -> Write | None:
-    """Reserve an allocated claim; None if it is reserved for this consumer."""
-    if any(one.uid == consumer.uid for one in claim.reserved_for):
+def reserve_write(claim: DeviceClaim, consumers: Iterable[ClaimConsumer], tag: object = None) -> Write | None:
+    """Reserve an allocated claim; None if it is reserved for these consumers."""
+    known = {one.uid for one in claim.reserved_for}
+    new = [one for one in consumers if one.uid not in known]
+    if not new:
         return None
-    reserved = [_consumer(one) for one in (*claim.reserved_for, consumer)]
+    reserved = [_consumer(one) for one in (*claim.reserved_for, *new)]
     return _write(claim, {"status": {"reservedFor": reserved}}, "status", tag)
 
 
-def release_write(claim: DeviceClaim, uid: str, tag: object = None) -> Write:
-    """End the reservation for one consumer, and with the last one the allocation: no device leaks."""
-    left = [_consumer(one) for one in claim.reserved_for if one.uid != uid]
+def release_write(claim: DeviceClaim, uids: Collection[str], tag: object = None) -> Write:
+    """End the reservation for some consumers, and with the last one the allocation: no device leaks."""
+    left = [_consumer(one) for one in claim.reserved_for if one.uid not in uids]
     status: Object = {"reservedFor": left or None}
     if not left:
         status |= {"allocation": None, "devices": None}

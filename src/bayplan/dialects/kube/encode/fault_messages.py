@@ -36,4 +36,6 @@ def node_taken(node: str) -> str:
 def unsupported(pod: PodKey | None, what: str) -> str:
     """Why a gang is not scheduled: one of its pods asks for what we cannot give."""
     what = what or "asks for what bayplan does not support"
-    return f'pod "{pod}": {what}' if pod is not None else what
+    if pod is None or what.startswith(f'pod "{pod}"'):
+        return what
+    return f'pod "{pod}": {what}'

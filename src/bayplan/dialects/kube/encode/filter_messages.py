@@ -38,6 +38,7 @@ _REASONS = {
     FilterReason.POD_AFFINITY: "node(s) didn't match pod affinity rules",
     FilterReason.POD_ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
     FilterReason.EXISTING_ANTI_AFFINITY: "node(s) didn't satisfy existing pods anti-affinity rules",
+    FilterReason.DEVICES_ELSEWHERE: "resourceclaim not available on the node",
 }
 _PORTS = "use other host ports, or add nodes where they are free"
 _VOLUMES = "ask for nodes that reach its volumes, or use other volumes"
@@ -66,6 +67,8 @@ _FILTERS = {
     FilterReason.POD_AFFINITY: ("pod affinity", _AFFINITY),
     FilterReason.POD_ANTI_AFFINITY: ("pod anti-affinity", _ANTI_AFFINITY),
     FilterReason.EXISTING_ANTI_AFFINITY: ("anti-affinity of other pods", _ANTI_AFFINITY),
+    FilterReason.DEVICES_ELSEWHERE: ("resource claims", "release the devices of the claims"),
+    FilterReason.DEVICES: ("devices", "ask for fewer or other devices, or free or add some"),
 }
 """What people call each filter, and what would help where it rejects all nodes."""
 _POD_ERRORS = {
@@ -88,6 +91,8 @@ def node_reason(lack: Lack) -> str:
         return "Too many pods" if resource == PODS else f"Insufficient {resource}"
     if reason is FilterReason.UNALIGNED:
         return numa_reason(ZoneCause(resource))
+    if reason is FilterReason.DEVICES:
+        return resource
     return _REASONS[reason]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from sys import intern
+from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.dialect import Membership
@@ -11,9 +12,10 @@ from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
 from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
 from bayplan.dialects.kube.decode.pod_spec import default_spread_selector
-from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache, PodSpecTemplate
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, Metadata, NodeWire, PodWire, Struct, node_of
-from bayplan.dialects.kube.devices.pod_claims import unsupported_claims
+from bayplan.dialects.kube.devices import objects as device_objects
+from bayplan.dialects.kube.devices.objects import NO_NEED, DeviceNeed, DeviceObjects
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang.composite_groups import CompositeGroups
 from bayplan.dialects.kube.gang.objects import (
@@ -76,7 +78,10 @@ class NamespaceWire(Struct, frozen=True):
 
 SERVICES = Kind("", "v1", "Service", "services", wire=ServiceWire)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False, wire=NamespaceWire)
-KINDS = (NODES, PODS_KIND, *GANG_KINDS, BUDGETS, *volumes.KINDS, SERVICES, NAMESPACES)
+KINDS = (
+    *(NODES, PODS_KIND, *GANG_KINDS, BUDGETS, *volumes.KINDS, SERVICES, NAMESPACES),
+    *device_objects.KINDS,
+)
 
 
 class SchedulingDecoder:
@@ -90,9 +95,10 @@ class SchedulingDecoder:
         names: Collection[str],
         job_of: Callable[[PodWire], Membership | None],
         slot_of: Callable[[PodWire], Slot | None] = lambda wire: None,
+        pod_specs: PodSpecCache | None = None,
     ) -> None:
         self.names, self.job_of, self.slot_of = frozenset(names), job_of, slot_of
-        self.pod_specs = PodSpecCache()
+        self.pod_specs = pod_specs or PodSpecCache()
         self.pods: dict[PodKey, Pod] = {}  # as last published
         self.pending: dict[str, dict[PodKey, PodWire]] = {}  # our pods without a node, by namespace
         self.services: dict[str, dict[str, Mapping[str, str] | None]] = {}  # by namespace
@@ -105,6 +111,7 @@ class SchedulingDecoder:
         self.claim_uids: dict[Name, str] = {}
         self.volume_versions: dict[str, str] = {}
         self.images: dict[str, Mapping[str, int]] = {}  # by node, as last published
+        self.devices = DeviceObjects()
 
     def decode(self, event: Event) -> Iterator[Change]:
         """The changes that an event means."""
@@ -121,7 +128,10 @@ class SchedulingDecoder:
         match event.kind.kind:
             case "Pod":
                 key = event.once(pod_key)
-                yield from self._pod_gone(key) if gone else self._pod(key, obj)
+                if gone:
+                    yield from self._pod_gone(key)
+                else:
+                    yield from self._pod(key, obj, event.once(self.pod_specs.template_of))
             case "Node":
                 yield from self._node(event, gone)
             case "Workload":
@@ -137,6 +147,8 @@ class SchedulingDecoder:
                 yield from self._service(obj, gone)
             case "Namespace":
                 yield NamespaceLost(meta.name) if gone else NamespaceSeen(meta.name, meta.labels or {})
+            case "ResourceClaim" | "DeviceClass" | "ResourceSlice" as kind:
+                yield from self._device_object(kind, obj, gone)
             case kind:
                 self._keep_for_writes(kind, meta, gone)
                 yield from volumes.storage_changes(kind, obj, gone)
@@ -169,9 +181,11 @@ class SchedulingDecoder:
             self.images[name] = images
             yield ImagesSeen(name, images)
 
-    def _pod(self, key: PodKey, wire: PodWire) -> Iterator[Change]:
-        pod, before = self._decode_pod(key, wire), self.pods.get(key)
+    def _pod(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None = None) -> Iterator[Change]:
+        pod, before = self._decode_pod(key, wire, template), self.pods.get(key)
         if before == pod:
+            if key in self.devices.waiting:  # which claims are its own may have changed
+                self._pending(key, wire)
             return
         if before is not None and before.uid != pod.uid:
             yield from self._pod_gone(key)
@@ -179,12 +193,17 @@ class SchedulingDecoder:
             yield from self._leave_replica(before)
         self.pods[key] = pod
         if pod.pending:
-            self.pending.setdefault(key.namespace, {})[key] = wire
+            self._pending(key, wire)
         else:
             self._not_pending(key)
         if pod.gang is not None and pod.gang.kind == WORKLOAD:
             yield from self._join_replica(pod.gang, key)
         yield PodSeen(pod)
+
+    def _pending(self, key: PodKey, wire: PodWire) -> None:
+        self.pending.setdefault(key.namespace, {})[key] = wire
+        if wire.spec.resource_claims:
+            self.devices.watch(key, wire)
 
     def _pod_gone(self, key: PodKey) -> Iterator[Change]:
         self._not_pending(key)
@@ -193,7 +212,23 @@ class SchedulingDecoder:
         if pod is not None:
             yield from self._leave_replica(pod)
 
+    def _device_object(self, kind: str, wire: Any, gone: bool) -> Iterator[Change]:
+        """Claims and classes decide which pending pods wait for their claims."""
+        yield from self.devices.changes(kind, wire, gone)
+        for key in self.devices.dependents(kind, wire):
+            yield from self._pod(key, self.pending[key.namespace][key])
+
+    def _device_need(self, key: PodKey, wire: PodWire) -> DeviceNeed:
+        """What a pending pod needs. A pod that is bound needed what it needed before."""
+        before = self.pods.get(key)
+        if not node_name(wire):
+            return self.devices.need(key, wire)
+        if before is None or before.uid != wire.metadata.uid:
+            return NO_NEED
+        return DeviceNeed(before.spec.signature.devices, before.spec.device_claims, before.spec.new_claims)
+
     def _not_pending(self, key: PodKey) -> None:
+        self.devices.forget(key)
         pending = self.pending.get(key.namespace, {})
         pending.pop(key, None)
         if not pending:
@@ -212,14 +247,17 @@ class SchedulingDecoder:
                 del self.replicas[name]
             yield GangSpecLost(pod.gang)
 
-    def _decode_pod(self, key: PodKey, wire: PodWire) -> Pod:
+    def _decode_pod(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None) -> Pod:
         meta, spec, status = wire.metadata, wire.spec, wire.status
         ours, node, phase = spec.scheduler_name in self.names, node_name(wire), status.phase
         gang, pod_set, rank = gang_of(wire), "", 0
         if gang is None and ours:
             gang, pod_set, rank = self.job_of(wire) or (None, "", 0)
         company = self._company(wire) if ours and not node else None
-        wants, amounts = self.pod_specs.spec(wire, company, unsupported_claims(spec) if ours else "")
+        need = self._device_need(key, wire) if ours and spec.resource_claims else NO_NEED
+        wants, amounts = self.pod_specs.spec(
+            wire, company, need.reason, template, need.devices, (need.claims, need.new)
+        )
         return Pod(
             key=key,
             uid=meta.uid,

@@ -11,7 +11,7 @@ from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
 from bayplan.dialects.dialect import BoundGang, PendingReport
 from bayplan.dialects.kube.encode import writes as gang_writes
 from bayplan.dialects.kube.encode.gang_messages import ERROR, reason
-from bayplan.dialects.registry import KINDS, SCHEDULER, SchedulerDialects
+from bayplan.dialects.registry import KINDS, SCHEDULER, PodSpecCache, SchedulerDialects
 from bayplan.model.change import (
     Change,
     GangSpecLost,
@@ -33,9 +33,10 @@ from bayplan.model.plan import (
 )
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.controllers.scheduler.admissions import AdmissionsInFlight
+from bayplan.runtime.controllers.scheduler.device_binding import DeviceBinding
 from bayplan.runtime.controllers.scheduler.faults import (
     heads_of,
     rejection_for_fault,
@@ -88,8 +89,11 @@ class SchedulerController:
         """Pods with a scheduler name in `one_by_one` never form a gang, as with kube-scheduler."""
         self.profiles = dict(profiles or {SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
-        self.state = SchedulingState(heal_seconds, numa_policy, cluster)
-        self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper)
+        cluster = cluster or ClusterState()
+        pod_specs = cluster.only(PodSpecCache)
+        self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper, pod_specs)
+        select = self.dialects.pods.devices.selectors.select
+        self.state = SchedulingState(heal_seconds, numa_policy, cluster, select)
         self.groups, self.decoder, self.zones = self.dialects.groups, self.dialects.pods, self.dialects.numa
         self.slots = self.dialects.slots
         self.admissions = AdmissionsInFlight(self.slots)
@@ -98,9 +102,11 @@ class SchedulerController:
         self.volumes = VolumeBinding(
             self.state, self.decoder.claim_uids, self.decoder.volume_versions, self.dialects.binding_notes
         )
+        self.devices = DeviceBinding(self.state, self.volumes.begin)
         self.publisher = PodEventPublisher()
         self.bindings_in_flight = 0
         self.unwritten: list[Action] = []
+        self.released: list[Write] = []  # ends of allocations that no pod can use
         # to be recorded once these pods are bound
         self.starts: dict[Ref, tuple[MarkStarted, set[PodKey]]] = {}
         self.repeats: deque[tuple[float, Write]] = deque()  # writes that timed out, by time of repeat
@@ -167,7 +173,7 @@ class SchedulerController:
         failed = set[Ref]()
         for gang, binds in self.volumes.binds_of(plan):
             where = ("encode", gang.kind, f"{gang.namespace}/{gang.name}")
-            writes, done = self.containment.attempt(self.volumes.begin(gang, binds, now), *where)
+            writes, done = self.containment.attempt(self.devices.begin(gang, binds, now), *where)
             if not done:
                 failed.add(gang)
                 self.bindings_in_flight += len(binds)  # they are settled at once
@@ -207,13 +213,23 @@ class SchedulerController:
                 self._reject(action, now, started)
 
     def take_unwritten(self) -> list[Action]:
-        unwritten, self.unwritten = self.unwritten, []
+        lost, self.devices.failed = self.devices.failed, []
+        self.bindings_in_flight += len(lost)  # they are settled at once
+        unwritten, self.unwritten = [*self.unwritten, *lost], []
         return unwritten
+
+    def _take_released(self) -> list[Write]:
+        released, self.released = self.released, []
+        return released
 
     def reconcile(self, now: float) -> Iterable[Write]:
         self.admissions.overdue(now)
         for reader in self.dialects.readers:
             yield from self._attempted(reader.reconcile(now), reader.kinds[0].kind)
+        for write in self._attempted(self.devices.reconcile(now), "claims"):
+            self.bindings_in_flight += isinstance(write.tag, Bind)
+            yield write
+        yield from self._take_released()
         for write in self._attempted(self.volumes.ready(now), "volumes"):
             self.bindings_in_flight += isinstance(write.tag, Bind)
             yield write
@@ -279,7 +295,9 @@ class SchedulerController:
             self.admissions.written(tag, self.slots.version_of(outcome.object))
         if outcome.ended is Ended.TIMED_OUT and self._is_still_wanted(outcome.write.tag):
             self.repeats.append((now + REPEAT_SECONDS, outcome.write))
-        return ()
+        writes = self.devices.on_outcome(outcome, now)
+        self.bindings_in_flight += sum(isinstance(write.tag, Bind) for write in writes)
+        return writes
 
     def _is_still_wanted(self, action: object) -> bool:
         """Whether to repeat a write that timed out: applying it twice changes nothing."""
@@ -297,6 +315,7 @@ class SchedulerController:
         retry_at = min((due for _, due in self.unrecorded_starts.values()), default=NEVER)
         retry_at = min(retry_at, self.repeats[0][0]) if self.repeats else retry_at
         retry_at = now if self.admissions.due else min(retry_at, self.admissions.next_due())
+        retry_at = now if self.released else min(retry_at, self.devices.next_due())
         return min(self.state.next_due(now), self.publisher.next_due(), self.statuses.next_due(), retry_at)
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:
@@ -343,7 +362,10 @@ class SchedulerController:
     def _reject(self, action: ReportUnschedulable, now: float, started: set[Ref]) -> None:
         text, code = self.message_for(action.gang, action.rejection), reason(action.rejection)
         why = action.rejection.reason
-        at_once = why.was_tried or why.backs_off or code == ERROR
+        unsupported = why is RejectionReason.UNSUPPORTED  # most claims are created within a moment
+        at_once = why.was_tried or why.backs_off or (code == ERROR and not unsupported)
+        if why is not RejectionReason.PREEMPTING:
+            self.released += self.devices.release_unused(action.pods)
         for pod in action.pods:
             if pod.gated or pod.message == text or (pod.message and not action.changed):
                 continue

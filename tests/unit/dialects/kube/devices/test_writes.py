@@ -70,7 +70,7 @@ def test_allocation_and_reservation_are_one_write_with_the_version_as_its_precon
     allocation = claim_with({"allocation": ALLOCATION}).allocation
     assert allocation is not None
     fresh = replace(allocation, devices=(replace(allocation.devices[1], share=""),))
-    write = allocate_write(claim_with(), fresh, POD, iter(["share-1"]))
+    write = allocate_write(claim_with(), fresh, [POD], iter(["share-1"]))
     assert (write.verb, write.subresource, write.uid, write.version) == (
         Verb.MERGE_PATCH,
         "status",
@@ -91,8 +91,8 @@ def test_the_finalizer_is_added_once_and_others_stay() -> None:
 
 def test_a_shared_claim_is_reserved_for_each_pod_once() -> None:
     reserved = {"reservedFor": [{"resource": "pods", "name": "p1", "uid": "u1"}]}
-    assert reserve_write(claim_with(reserved), POD) is None
-    write = reserve_write(claim_with(reserved), OTHER)
+    assert reserve_write(claim_with(reserved), [POD]) is None
+    write = reserve_write(claim_with(reserved), [OTHER])
     assert write is not None
     assert [one["uid"] for one in write.body["status"]["reservedFor"]] == ["u1", "u2"]
     assert "allocation" not in write.body["status"]
@@ -100,9 +100,9 @@ def test_a_shared_claim_is_reserved_for_each_pod_once() -> None:
 
 def test_devices_are_given_back_with_the_last_reservation_only() -> None:
     both = [{"resource": "pods", "name": f"p{n}", "uid": f"u{n}"} for n in (1, 2)]
-    kept = release_write(claim_with({"allocation": ALLOCATION, "reservedFor": both}), "u1")
+    kept = release_write(claim_with({"allocation": ALLOCATION, "reservedFor": both}), ["u1"])
     assert kept.body == {"status": {"reservedFor": both[1:]}}
-    last = release_write(claim_with({"allocation": ALLOCATION, "reservedFor": both[:1]}), "u1")
+    last = release_write(claim_with({"allocation": ALLOCATION, "reservedFor": both[:1]}), ["u1"])
     assert last.body == {"status": {"reservedFor": None, "allocation": None, "devices": None}}
 
 

@@ -1,0 +1,135 @@
+"""Claims, classes and slices as last seen, and what pods need by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kube.devices.decode import claim_of, class_of, slice_of
+from bayplan.dialects.kube.devices.resolution import ClaimingPod, resolve_claims
+from bayplan.dialects.kube.devices.selectors import DeviceSelectors
+from bayplan.dialects.kube.devices.wire import CLAIMS, CLASSES, SLICES
+from bayplan.model.change import Change, DeviceObjectLost, DeviceObjectSeen
+from bayplan.model.devices.claims import DeviceClaim, DeviceClaimKey, PodDevices
+from bayplan.model.devices.inventory import DeviceClass, DeviceSlice
+from bayplan.model.node_rules import NodeSelectorTerm
+from bayplan.model.pod import PodKey
+
+KINDS = (CLAIMS, CLASSES, SLICES)
+NEEDS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNeed:
+    """What a pod needs of devices and by which claims, or why that is not known yet."""
+
+    devices: PodDevices | None = None
+    claims: tuple[DeviceClaimKey, ...] = ()  # all, in their order
+    new: tuple[DeviceClaimKey, ...] = ()  # those without devices
+    reason: str = ""
+
+
+NO_NEED = DeviceNeed()
+
+
+class DeviceObjects:
+    """Decodes the objects of devices; knows which pending pods depend on each of them."""
+
+    def __init__(self) -> None:
+        self.selectors = DeviceSelectors()
+        self.claims: dict[DeviceClaimKey, DeviceClaim] = {}
+        self.classes: dict[str, DeviceClass] = {}
+        self.slices: dict[str, DeviceSlice] = {}
+        self.waiting: dict[PodKey, frozenset[DeviceClaimKey]] = {}  # pending pods with claims
+        self.pods: dict[DeviceClaimKey, set[PodKey]] = {}
+        self._needs: dict[PodDevices, PodDevices] = {}
+
+    def changes(self, kind: str, wire: Any, gone: bool) -> Iterator[Change]:
+        """The change that an event of one of these kinds means."""
+        item: DeviceClaim | DeviceClass | DeviceSlice
+        if kind == CLAIMS.kind:
+            item = claim_of(wire)
+            _keep(self.claims, item.key, item, gone)
+        elif kind == CLASSES.kind:
+            item = class_of(wire)
+            _keep(self.classes, item.name, item, gone)
+        else:
+            item = slice_of(wire)
+            before = self.slices.get(item.name)
+            if before is not None and (gone or before != item):
+                self.selectors.forget(before)
+            _keep(self.slices, item.name, item, gone)
+        yield DeviceObjectLost(item) if gone else DeviceObjectSeen(item)
+
+    def dependents(self, kind: str, wire: Any) -> list[PodKey]:
+        """The pending pods whose claims may have become usable, or unusable, with an object."""
+        if kind == CLAIMS.kind:
+            key = DeviceClaimKey(wire.metadata.namespace or "", wire.metadata.name)
+            return sorted(self.pods.get(key, ()), key=str)
+        return sorted(self.waiting, key=str) if kind == CLASSES.kind else []
+
+    def need(self, key: PodKey, wire: PodWire) -> DeviceNeed:
+        """What a pending pod needs."""
+        entries = wire.spec.resource_claims or ()
+        if not entries:
+            return NO_NEED
+        statuses = wire.status.resource_claim_statuses or ()
+        pod = ClaimingPod(key.namespace, key.name, wire.metadata.uid, entries, statuses)
+        found = resolve_claims(pod, self.claims, self.classes)
+        if found.reason:
+            return DeviceNeed(reason=found.reason)
+        titles = {one.get("resourceClaimName"): one.get("name", "") for one in statuses}
+        for entry in entries:
+            titles.pop(entry.get("resourceClaimName"), None)
+        return self._need(found.claims, titles)
+
+    def forget(self, key: PodKey) -> None:
+        """A pod is gone, or pending no more."""
+        for claim in self.waiting.pop(key, ()):
+            pods = self.pods[claim]
+            pods.discard(key)
+            if not pods:
+                del self.pods[claim]
+
+    def watch(self, key: PodKey, wire: PodWire) -> None:
+        """A pod is pending: it depends on its claims."""
+        self.forget(key)
+        entries = (*(wire.spec.resource_claims or ()), *(wire.status.resource_claim_statuses or ()))
+        names = {one.get("resourceClaimName") for one in entries}
+        claims = frozenset(DeviceClaimKey(key.namespace, name) for name in names if name)
+        self.waiting[key] = claims
+        for claim in claims:
+            self.pods.setdefault(claim, set()).add(key)
+
+    def _need(self, claims: tuple[DeviceClaim, ...], titles: Mapping[str, str]) -> DeviceNeed:
+        """`titles`: what the pod calls each of its own claims; others may be shared."""
+        new: list[DeviceClaim] = []
+        names: list[DeviceClaimKey] = []
+        reach: list[tuple[NodeSelectorTerm, ...]] = []
+        for claim in dict.fromkeys(claims):
+            if claim.allocation is None:
+                names.append(claim.key)
+                new.append(_asked(claim, titles.get(claim.key.name)))
+            elif claim.allocation.terms is not None:
+                reach.append(claim.allocation.terms)
+        shared = tuple(key for key in names if key.name not in titles)
+        devices = PodDevices(tuple(new), shared, tuple(dict.fromkeys(reach)))
+        if len(self._needs) >= NEEDS_MAX:
+            self._needs.clear()
+        devices = self._needs.setdefault(devices, devices)  # one object for all pods of a template
+        return DeviceNeed(devices, tuple(dict.fromkeys(claim.key for claim in claims)), tuple(names))
+
+
+def _asked(claim: DeviceClaim, title: str | None) -> DeviceClaim:
+    """What of a claim decides on its devices. The pod's own has the same name in all pods of a template."""
+    key = claim.key if title is None else DeviceClaimKey(claim.key.namespace, title)
+    return replace(claim, key=key, uid="", reserved_for=(), owner="", finalizers=(), version="")
+
+
+def _keep(items: dict[Any, Any], key: Any, item: Any, gone: bool) -> None:
+    if gone:
+        items.pop(key, None)
+    else:
+        items[key] = item

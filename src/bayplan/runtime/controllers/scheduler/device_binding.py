@@ -1,0 +1,239 @@
+"""Writes the devices of pods to their claims before the pods are bound.
+
+All claims of the pods that are bound together are allocated and reserved first; until then the bindings are
+held back. If a claim cannot be written, the others are released, and the gang is decided on again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from uuid import NAMESPACE_OID, uuid5
+
+from bayplan.dialects.api import Ended, Write, WriteOutcome
+from bayplan.dialects.kube.devices.decode import claim_of
+from bayplan.dialects.kube.devices.writes import (
+    allocate_write,
+    protect_write,
+    release_write,
+    reserve_write,
+)
+from bayplan.model.devices.claims import ClaimConsumer, DeviceAllocation, DeviceClaim, DeviceClaimKey
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Bind
+from bayplan.model.pod import Pod, PodKey
+from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
+
+HELD_SECONDS = ASSUMED_SECONDS - 2.0  # then the gang is decided on again
+Follow = Callable[[Ref, Sequence[Bind], float], list[Write]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWrite:
+    """The tag of a write to a claim: the bindings that wait for it; 0 if none does."""
+
+    batch: int
+    claim: DeviceClaimKey
+
+
+@dataclass(slots=True)
+class ClaimTask:
+    """What is to be written to one claim."""
+
+    claim: DeviceClaim  # as last read
+    allocation: DeviceAllocation | None  # None: it has devices, or another gang is giving it some
+    consumers: list[ClaimConsumer] = field(default_factory=list)
+    writing: bool = False
+    written: bool = False  # it may have been reserved by us
+    done: bool = False
+
+
+@dataclass(slots=True)
+class HeldBindings:
+    """Bindings that wait for claims."""
+
+    gang: Ref
+    binds: tuple[Bind, ...]
+    tasks: dict[DeviceClaimKey, ClaimTask]
+    until: float
+
+
+class LostClaim(Exception):
+    """A claim cannot be used as decided."""
+
+
+class DeviceBinding:
+    """Bindings held back for claims. `follow` makes the writes of bindings whose claims are ready."""
+
+    def __init__(self, state: SchedulingState, follow: Follow) -> None:
+        self.state, self.follow = state, follow
+        self.held: dict[int, HeldBindings] = {}
+        self.failed: list[Bind] = []  # to be settled
+        self._numbers = count(1)
+
+    def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
+        """The bindings of a gang, or the writes to claims that must precede them."""
+        self._supersede({action.pod.key for action in binds})
+        if not any(action.pod.spec.device_claims for action in binds):
+            return self.follow(gang, binds, now)
+        batch = next(self._numbers)
+        held = HeldBindings(gang, tuple(binds), {}, now + HELD_SECONDS)
+        self.held[batch] = held
+        try:
+            for action in binds:
+                self._add_tasks(held, action)
+        except LostClaim:
+            return self._fail(batch)
+        return self._advance(batch, held, list(held.tasks), now)
+
+    def on_outcome(self, outcome: WriteOutcome, now: float) -> list[Write]:
+        """Go on after a write to a claim."""
+        tag = outcome.write.tag
+        if not isinstance(tag, ClaimWrite) or tag.batch not in self.held:
+            return []
+        held = self.held[tag.batch]
+        task = held.tasks[tag.claim]
+        task.writing = False
+        if outcome.ended is Ended.DONE and outcome.object is not None:
+            task.claim = claim_of(outcome.object)
+            return self._advance(tag.batch, held, [tag.claim], now)
+        if outcome.ended in (Ended.GONE, Ended.REFUSED):
+            return self._fail(tag.batch)
+        return []  # another version of the claim, or what became of the write, is to be seen first
+
+    def reconcile(self, now: float) -> list[Write]:
+        """Go on with claims of which a newer version was seen; give up those that wait for too long."""
+        writes: list[Write] = []
+        for batch, held in list(self.held.items()):
+            if now >= held.until:
+                writes += self._fail(batch)
+                continue
+            newer = [key for key, task in held.tasks.items() if not task.done and self._renew(key, task)]
+            if newer:
+                writes += self._advance(batch, held, newer, now)
+        return writes
+
+    def next_due(self) -> float:
+        """When the next bindings are given up."""
+        return min((held.until for held in self.held.values()), default=float("inf"))
+
+    def release_unused(self, pods: Iterable[Pod]) -> Iterator[Write]:
+        """End allocations of which only these pods make use, none of which can be bound."""
+        pending = {pod.uid: pod for pod in pods if pod.spec.device_claims}
+        busy = {key for held in self.held.values() for key in held.tasks}
+        for key in dict.fromkeys(key for pod in pending.values() for key in pod.spec.device_claims):
+            claim = self.state.store.devices.claims.get(key)
+            if claim is None or claim.allocation is None or key in busy:
+                continue
+            uids = [one.uid for one in claim.reserved_for]
+            if pending.keys() >= set(uids):
+                yield release_write(claim, uids, ClaimWrite(0, key))
+
+    # ── the steps of a claim ───────────────────────────────────────────────────────────────────────
+
+    def _add_tasks(self, held: HeldBindings, action: Bind) -> None:
+        pod, allocations = action.pod, dict(action.devices)
+        for key in pod.spec.device_claims:
+            claim = self.state.store.devices.claims.get(key)
+            if claim is None:
+                raise LostClaim
+            task = held.tasks.get(key)
+            if task is None:
+                task = held.tasks[key] = ClaimTask(claim, allocations.get(key))
+            task.consumers.append(ClaimConsumer(pod.uid, pod.key.name))
+
+    def _renew(self, key: DeviceClaimKey, task: ClaimTask) -> bool:
+        """Whether a claim has changed since it was read."""
+        seen = self.state.store.devices.claims.get(key)
+        if task.writing or seen is task.claim:
+            return False
+        if seen is not None and not _is_newer(seen.version, task.claim.version):
+            return False
+        if seen is None:
+            task.done = False
+            task.claim = _gone(task.claim)
+        else:
+            task.claim = seen
+        return True
+
+    def _advance(
+        self, batch: int, held: HeldBindings, keys: Iterable[DeviceClaimKey], now: float
+    ) -> list[Write]:
+        writes: list[Write] = []
+        for key in keys:
+            task = held.tasks[key]
+            try:
+                write = _next_write(task, ClaimWrite(batch, key))
+            except LostClaim:
+                return self._fail(batch)
+            if write is not None:
+                task.writing = True
+                task.written = task.written or write.subresource == "status"
+                writes.append(write)
+        if not all(task.done for task in held.tasks.values()):
+            return writes
+        del self.held[batch]
+        binds = [one for one in held.binds if self._is_current(one.pod.key, one.pod.uid)]
+        return writes + (self.follow(held.gang, binds, now) if binds else [])
+
+    def _is_current(self, key: PodKey, uid: str) -> bool:
+        pod = self.state.store.pods.get(key)
+        return pod is not None and pod.uid == uid
+
+    def _supersede(self, pods: set[PodKey]) -> None:
+        """Bindings of pods that are decided on again are void."""
+        for batch, held in list(self.held.items()):
+            if any(action.pod.key in pods for action in held.binds):
+                del self.held[batch]
+
+    def _fail(self, batch: int) -> list[Write]:
+        """Give up: release what was reserved."""
+        held = self.held.pop(batch)
+        self.failed += held.binds
+        writes = []
+        for key, task in held.tasks.items():
+            seen = self.state.store.devices.claims.get(key)
+            claim = task.claim if seen is None or _is_newer(task.claim.version, seen.version) else seen
+            ours = {one.uid for one in task.consumers}
+            mine = [one.uid for one in claim.reserved_for if one.uid in ours]
+            if task.written and mine and not claim.terminating:
+                writes.append(release_write(claim, mine, ClaimWrite(0, key)))
+        return writes
+
+
+def _next_write(task: ClaimTask, tag: ClaimWrite) -> Write | None:
+    """The next write to a claim; None if it is done, or waits for another gang to give it devices."""
+    claim = task.claim
+    if claim.terminating:
+        raise LostClaim
+    reserved = {one.uid for one in claim.reserved_for}
+    missing = [one for one in task.consumers if one.uid not in reserved]
+    if claim.allocation is not None:
+        if task.allocation is not None and not _same_devices(claim.allocation, task.allocation):
+            raise LostClaim  # another scheduler was faster
+        task.done = not missing
+        return reserve_write(claim, missing, tag) if missing else None
+    if task.allocation is None:
+        if task.written:
+            raise LostClaim  # it lost its devices
+        return None
+    shares = (str(uuid5(NAMESPACE_OID, f"{claim.uid}/{number}")) for number in count())
+    return protect_write(claim, tag) or allocate_write(claim, task.allocation, missing, shares, tag)
+
+
+def _same_devices(one: DeviceAllocation, other: DeviceAllocation) -> bool:
+    return [(device.request, device.key) for device in one.devices] == [
+        (device.request, device.key) for device in other.devices
+    ]
+
+
+def _is_newer(one: str, other: str) -> bool:
+    """Whether a version is later than another; versions that are no numbers differ, that is all."""
+    if one.isdecimal() and other.isdecimal():
+        return int(one) > int(other)
+    return one != other
+
+
+def _gone(claim: DeviceClaim) -> DeviceClaim:
+    return DeviceClaim(claim.key, claim.uid, terminating=True)
