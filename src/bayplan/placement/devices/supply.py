@@ -24,8 +24,7 @@ from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.devices.allocate import NodeAllocation
 from bayplan.placement.devices.copies import CopyCounter
-from bayplan.placement.devices.in_use import NOTHING_IN_USE, DevicesInUse, merged
-from bayplan.placement.devices.pools import NodeIdentity
+from bayplan.placement.devices.in_use import NOTHING_IN_USE, DevicesInUse
 
 K, V = TypeVar("K"), TypeVar("V")
 COPIES_MAX = 512
@@ -246,9 +245,7 @@ class DeviceSupply:
 
     def allocate(self, node: Node, claims: tuple[DeviceClaim, ...]) -> NodeAllocation:
         """Devices of a node for some claims."""
-        pools = self.counter.pools(node)
-        identity = NodeIdentity(node.name, node.labels)
-        return self.counter.allocator.allocate(identity, claims, merged(self.usage, pools), pools)
+        return self.counter.allocate(node, claims, self.usage)
 
     def _remove(self, key: PodKey, row: int) -> None:
         given = self.given.get(key)
