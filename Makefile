@@ -32,7 +32,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state sim fuzz control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-packing sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -111,6 +111,9 @@ bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments o
 bench-cli: $(STAMP) ## Measure explain and list at 10,000 nodes, beside a bare loop that lists the same objects
 	@$(BIN)/python -m tests.benchmarks.cli
 
+bench-packing: $(STAMP) ## Measure GPU capacity allocated on the openb trace, ours and the published baselines
+	@$(BIN)/python -m tests.benchmarks.packing
+
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state
 
@@ -137,7 +140,15 @@ test-long: $(STAMP) ## A million fuzzed inputs, SEEDS simulations, storms, check
 test-long-slice: $(STAMP) ## A few minutes of test-long: some inputs, some seeds, one test of SLICE
 	@$(BIN)/python -m tests.fuzz --inputs $(SLICE_INPUTS) --seed $(SEED) --processes 2
 	@$(BIN)/python -m bayplan.simulator --seeds $(SLICE_SEEDS)
+	@$(BIN)/python -m bayplan.simulator --throw --seeds 1
 	@$(PYTEST) --tier long --one-in $(SLICE) --dist worksteal
+
+screenshot: $(STAMP) ## Make the picture of the dashboard in README.md again; needs Chromium
+	@$(BIN)/python -m tests.browser.screenshot docs/images/dashboard.png
+
+browser: ## Install Chromium for the tests of the dashboard's pages, on a CI machine that lacks it
+	@if [ "$$CI" = true ] && ! command -v chromium >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; fi
 
 clean: ## Remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist reports

@@ -46,7 +46,8 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"kinds"},
         {"http"},
     ),
-    "cli": ({"config"}, {"render"}, {"inputs"}, {"live"}, {"commands"}),
+    "cli": ({"config"}, {"render"}, {"inputs"}, {"live"}, {"watching"}, {"commands"}),
+    "simulation": ({"traces"}, {"packing"}),
     "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}, {"shared"}),
 }
 

@@ -32,11 +32,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backends": {"dialects"},
     "runtime": {"model", "state", "scheduling", "dialects"},  # a backend is handed in
     "simulator": {"model", "state", "scheduling", "dialects", "backends", "runtime", "assembly"},
+    "simulation": {"model", "placement", "state", "scheduling"},
     "configuration": {"model", "state", "dialects", "runtime"},  # for their defaults
     "explanation": {"model", "placement", "dialects"},
     "assembly": {"model", "placement", "state", "scheduling", "dialects", "backends", "runtime"}
     | {"configuration", "explanation"},  # anything but cli and simulator
-    "dashboard": {"model", "state", "dialects", "runtime"},
+    "dashboard": {"model", "state", "dialects", "runtime", "explanation"},
     "testing": {"model", "placement", "state"},
 }
 WIRING = {"cli", "__main__", "__init__"}  # may import any package

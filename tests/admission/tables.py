@@ -238,8 +238,8 @@ def _waiting(state: AdmissionState, plan: Plan) -> Iterator[str]:
         if isinstance(action, ReportNotAdmitted) and action.requeue is Requeue.ON_EVENT
     }
     for line in state.pending.queues.values():
-        for entry in line.pending():
+        for entry in line.entries():
             is_parked = entry.queued_gang.gang.source in parked and (
-                not line.strict or entry.shape in line.ineligible
+                not line.strict or line.shapes[entry.shape].ineligible
             )
             yield f"{'parked' if is_parked else 'left'} {named(entry.queued_gang)}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection
 from bayplan.model.plan import ReportNotAdmitted, Requeue
-from bayplan.state.admission.queues import PendingQueues, QueueEntry, QueueEntryState
+from bayplan.state.admission.queues import AdmissionQueues, QueueEntry, QueueEntryState
 from tests.admission.world import World
 from tests.support.admission_worlds import demand
 
 
 def test_a_search_for_flavors_that_goes_in_a_circle_ends_there() -> None:
-    lines = PendingQueues()
+    lines = AdmissionQueues()
     waiting = QueueEntry(demand("two-pod-sets"), "q", "shape")
     lines.move(waiting, QueueEntryState.PENDING)
     ends = (

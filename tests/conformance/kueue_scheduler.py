@@ -168,13 +168,13 @@ def _wanted(admission: Case) -> Any:
 
 def _left(state: AdmissionState, plan: Plan, case: Case) -> list[str]:
     problems = []
-    refused = {name: line.rejected for name, line in state.pending.queues.items()}
+    refused = {name: line.rejected() for name, line in state.pending.queues.items()}
     got: dict[str, dict[str, set[str]]] = {"wantLeft": {}, "wantInadmissibleLeft": {}}
     parked = {
         _key(a) for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.requeue.value == "on_event"
     }
     for name, line in state.pending.queues.items():
-        for standing in line.pending():
+        for standing in line.entries():
             source = standing.queued_gang.gang.source
             key = f"{source.namespace}/{source.name}"
             strict = line.strict

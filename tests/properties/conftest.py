@@ -11,11 +11,11 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=100,
+    max_examples=50,
     stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "thorough", parent=settings.get_profile("ci"), derandomize=False, max_examples=1000, print_blob=True
+    "thorough", parent=settings.get_profile("ci"), derandomize=False, max_examples=500, print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -36,7 +36,7 @@ from bayplan.placement.cluster import node_table, pod_columns, pod_index
 from bayplan.placement.cluster.node_table import mask
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.scheduling.queue import SPARE
+from bayplan.state.pending_queue import SPARE
 from bayplan.state.scheduling.state import SchedulingState
 from tests.fuzz.sizes import sizes_of
 from tests.support import model_objects
@@ -112,7 +112,7 @@ def test_unschedulable_pods_that_are_gone_leave_nothing_behind_even_if_no_event_
     before = sizes_of({"queue": state.gangs.queue})
     pods = [pod_of(number, signatures(number)[0]) for number in range(300)]
     decided(state, [PodSeen(one) for one in pods])
-    assert len(state.gangs.queue.classes) == 300
+    assert len(state.gangs.queue.pending.classes) == 300
     state.apply_all([PodLost(one.key) for one in pods])
     state.heads(1.0)
     after = sizes_of({"queue": state.gangs.queue})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.model.change import (
@@ -142,6 +142,7 @@ class AdmissionPlay:
         self.state.apply(QueuedGangLost(ref))
 
 
+@settings(max_examples=settings().max_examples // 2)  # each example is a long play
 @given(seed=st.integers(0, 1 << 30), gpus=st.integers(2, 3))
 def test_no_gang_is_admitted_to_a_zone_in_use(seed: int, gpus: int) -> None:
     """Reports have a fingerprint: without one it is unknown which pods a late report counts."""
@@ -168,6 +169,7 @@ def test_no_gang_is_admitted_to_a_zone_in_use(seed: int, gpus: int) -> None:
         simulation.start()
 
 
+@settings(max_examples=settings().max_examples // 2)  # each example is a long play
 @given(seed=st.integers(0, 1 << 30), gpus=st.integers(2, 3))
 def test_all_zones_are_available_again_after_all_gangs_ended(seed: int, gpus: int) -> None:
     """Once all pods ended and reports say so, a gang gets every zone."""

@@ -41,11 +41,12 @@ def test_the_plan_equals_that_of_the_exhaustive_search_beyond_the_limit_of_tries
 
 def test_the_random_problems_cover_both_node_choices_and_preemption() -> None:
     """Otherwise the comparison would prove nothing."""
-    plans = [(problem(seed).profile.gang_nodes, problem(seed).plan()) for seed in range(60)]
+    problems = [problem(seed) for seed in range(30)]
+    plans = [(one.profile.gang_nodes, one.plan()) for one in problems]
     for choice in NodeChoice:
         plans_of_choice = [plan for node_choice, plan in plans if node_choice is choice]
         preempting = [
             plan for plan in plans_of_choice if any(isinstance(one, PreemptPod) for one in plan.actions)
         ]
-        assert len(plans_of_choice) > 20
-        assert len(preempting) > 10
+        assert len(plans_of_choice) > 10
+        assert len(preempting) > 5

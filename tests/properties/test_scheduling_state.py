@@ -11,8 +11,9 @@ import pytest
 from bayplan.model.plan import Plan, ReportUnschedulable
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.placement.cluster.node_index import allocatable_of
+from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.gang_state import MemberState, blocker_of, state_of
-from bayplan.state.scheduling.queue import NEVER, EntryState
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState, single_pod_ref
 from bayplan.state.scheduling.state_machine import FLUSH_SECONDS
 from tests.properties.scheduling_world import World
@@ -68,16 +69,10 @@ def gangs_agree(board: SchedulingState) -> None:
 def everyone_is_in_one_place(board: SchedulingState) -> None:
     line = board.gangs.queue
     assert set(line.entries) == set(board.store.gang_states)
-    noted_ready = (noted for lane in line._ready.values() for noted in lane)
-    ready = {noted[2] for noted in noted_ready if line._current(noted) is not None}
-    parked = [
-        noted[2]
-        for kind in line.classes.values()
-        for noted in kind.entries
-        if line._current(noted) is not None
-    ]
+    ready = {entry.ref for lane in line._ready.values() for entry in lane}
+    parked = [entry.ref for kind in line.pending.classes.values() for entry in kind.line]
     assert len(parked) == len(set(parked))
-    due = {noted[3] for noted in line._due if line._is_due(noted)}
+    due = {entry.ref for at, _, stamp, entry in line.pending._due if (at, stamp) == (entry.due, entry.stamp)}
     for ref, entry in line.entries.items():
         crew, place = board.store.gang_states[ref], entry.state
         assert (place is EntryState.READY) == (ref in ready)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -24,9 +23,9 @@ from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.jobs.run import JobsSimulation
 from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.usage import AdmittedUsage, GangUsage
-from tests.simulation.trying import check_same_bytes, violations
+from tests.simulation.trying import assert_all_happen, check_same_bytes, violations
 
-SEEDS = range(10)  # `make sim` runs a thousand
+SEEDS, MORE_SEEDS = range(5), range(5, 10)  # `make sim` runs a thousand
 UNGATINGS = ungating.ungatings
 
 
@@ -42,12 +41,18 @@ def test_seed(seed: int) -> None:
     assert report.finished > 0
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", MORE_SEEDS)
+def test_another_seed(seed: int) -> None:
+    test_seed(seed)
+
+
 def test_faults_and_accidents_of_every_kind_happen() -> None:
-    kinds = Counter(kind for seed in SEEDS for kind in report_of(seed).faults)
-    assert set(kinds) >= {
+    kinds = {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "missed", "relist", "timeout_done",
         "timeout_lost", "torn", "not_ready", "node_lost", "tainted", "cordoned", "pod_failed",
     }  # fmt: skip
+    assert_all_happen(kinds, map(report_of, (*SEEDS, *MORE_SEEDS)))
 
 
 @pytest.mark.long
@@ -85,7 +90,7 @@ def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) ->
         return UNGATINGS(gang, [pod for pod in pods if ungating.is_gated(pod)], {}, put_off)
 
     monkeypatch.setattr(ungating, "ungatings", blind)
-    assert "slots on" in first_violation("slots on", (4, *range(24)))  # seed 4 was the first to show it
+    assert "slots on" in first_violation("slots on", (15, *range(24)))  # seed 15 shows it soonest
 
 
 @pytest.mark.long

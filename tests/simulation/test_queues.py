@@ -20,7 +20,7 @@ from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
 from bayplan.simulator.plays.gangs import Simulation
-from bayplan.state.admission.queues import PendingQueues
+from bayplan.state.admission.queues import AdmissionQueues
 from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.admission.usage import AdmittedUsage, GangUsage
@@ -67,7 +67,7 @@ def test_quota_that_is_never_given_back_is_caught(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.long
 def test_a_gang_that_is_never_woken_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PendingQueues, "wake", lambda self, queue, *, room=False: None)
+    monkeypatch.setattr(AdmissionQueues, "wake", lambda self, queue, event="": None)
     assert "would be admitted but is pending" in first_violation("would be admitted", calm=True)
 
 

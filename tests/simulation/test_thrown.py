@@ -13,12 +13,12 @@ from bayplan.simulator.core.thrown_errors import DECIDE, DECODE, ENCODE, RECONCI
 from tests.simulation.trying import check_same_bytes, check_sound
 
 SEEDS = {  # the numbers behind found something once
-    GANGS: (*range(2), 6, 12, 46),
-    JOBS: (*range(2), 5, 16, 29),
-    PODS: range(4),
-    TREES: range(4),
-    SHARED: range(3),
-    SPLIT: range(3),
+    GANGS: (6, 12, 46),
+    JOBS: (5, 16, 29),
+    PODS: range(2),
+    TREES: range(2),
+    SHARED: (1,),
+    SPLIT: (1,),
 }
 RUNS = [(play, seed) for play, seeds in SEEDS.items() for seed in seeds]
 
@@ -44,9 +44,8 @@ def test_errors_are_thrown_everywhere() -> None:
 
 @pytest.mark.parametrize("play", PLAYS)
 def test_a_loop_that_does_not_contain_errors_is_found_out(play: str) -> None:
-    reports = [run_seed(seed, play, throw=True, contained=False) for seed in range(3)]
-    told = [one for report in reports for one in report.violations]
-    assert any("Thrown" in one for one in told)
+    reports = (run_seed(seed, play, throw=True, contained=False) for seed in range(3))
+    assert any("Thrown" in one for report in reports for one in report.violations)
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.report import SeedReport
@@ -20,9 +20,14 @@ def check_sound(report: SeedReport) -> None:
     assert report.steps > 0
 
 
-def happened(reports: Iterable[SeedReport]) -> set[str]:
-    """Faults and actions that happened at least once."""
-    return {kind for report in reports for kind, count in report.faults.items() if count}
+def assert_all_happen(kinds: Collection[str], reports: Iterable[SeedReport]) -> None:
+    """Faults and actions of all these kinds happen. Reports are made one by one, until all were seen."""
+    missing = set(kinds)
+    for report in reports:
+        missing -= {kind for kind, count in report.faults.items() if count}
+        if not missing:
+            return
+    raise AssertionError(f"these did not happen: {sorted(missing)}")
 
 
 def check_same_bytes(play: str, seed: int, *options: str) -> None:

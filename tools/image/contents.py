@@ -39,8 +39,9 @@ DEBIAN_LICENCES = {
     "python3.11-minimal": "Python-2.0",
     "zlib1g": "Zlib",
 }
-"""The licences of the libraries in the Debian packages. Those under the LGPL or GPL are system libraries that
-anyone may link to; their sources are in Debian's archive under the version of the lock file."""
+"""The main licence of each library: a summary by hand, not taken from the copyright files in the image, which
+decide and of which some name further licences for single files. Libraries under the LGPL or GPL are system
+libraries; their sources are in Debian's archive under the version of the lock file."""
 
 
 def write(root: Path, epoch: int) -> None:

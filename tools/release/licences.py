@@ -25,11 +25,13 @@ CLASSIFIERS: Mapping[str, str] = {
 
 READ: Mapping[str, str] = {
     "aiosignal": "Apache-2.0",
+    "axe-playwright-python": "MIT AND MPL-2.0",
     "docutils": "CC0-1.0 AND BSD-2-Clause",
     "jsonpointer": "BSD-3-Clause",
 }
 """Packages whose metadata is not clear, and the licence that their files have. docutils: a public domain
-dedication; the one file under the GPL is an Emacs mode, which the wheel does not contain."""
+dedication; the one file under the GPL is an Emacs mode, which the wheel does not contain.
+axe-playwright-python contains axe-core, which is under the MPL; only tests use it."""
 
 _WORD = re.compile(r"[()]|[^\s()]+")
 

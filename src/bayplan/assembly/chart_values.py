@@ -86,6 +86,24 @@ metrics:
     interval: 30s
     labels: {{}}
 
+# Pages that show the cluster, in a Deployment of their own whose account may only read. Users sign in with a
+# token of the cluster; bind them to the ClusterRole bayplan-dashboard-user, and they see the namespaces that
+# they may list. Tokens travel in a header: let the Ingress (tls), or another proxy, serve it over HTTPS.
+dashboard:
+  enabled: false
+  resources:
+    requests:
+      cpu: 250m
+      memory: 512Mi
+    limits:
+      memory: 2Gi
+  ingress:
+    enabled: false
+    className: ""
+    host: ""
+    tls: []
+    annotations: {{}}
+
 # The Bayplan configuration as text, see docs/reference/configuration.md; read it from a file with
 # --set-file config=FILE. A change triggers a rolling update.
 config: |
@@ -141,6 +159,11 @@ SCHEMA: Mapping[str, Any] = {
             secure=_FLAG,
             certificateSecret=_TEXT,
             serviceMonitor=_object(enabled=_FLAG, interval=_TEXT, labels=_MAP),
+        ),
+        dashboard=_object(
+            enabled=_FLAG,
+            resources=_object(requests=_AMOUNTS, limits=_AMOUNTS),
+            ingress=_object(enabled=_FLAG, className=_TEXT, host=_TEXT, tls=_OBJECTS, annotations=_MAP),
         ),
         config=_TEXT,
         **{"global": {"type": "object"}},  # helm adds it to the values of every chart

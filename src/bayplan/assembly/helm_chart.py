@@ -101,6 +101,8 @@ def chart() -> dict[str, str]:
         for name, text in _templates(partial(manifests.role_objects, role)).items():
             asked = _with_defaults(text) if DEFAULTS_ROLE in name else text
             files[f"templates/{name}"] = HEADER + _with_role(role, asked)
+    for name, text in _templates(manifests.dashboard_objects).items():
+        files[f"templates/{name}"] = HEADER + _block(".Values.dashboard.enabled", text)
     return files
 
 
@@ -123,6 +125,7 @@ def _templates(make: Callable[[InstallSettings], list[Object]]) -> dict[str, str
 SWITCHES = {
     "networkpolicy": ".Values.networkPolicy.enabled",
     "poddisruptionbudget": ".Values.podDisruptionBudget.enabled",
+    "ingress": ".Values.dashboard.ingress.enabled",
     "servicemonitor": ".Values.metrics.serviceMonitor.enabled",
 }
 """Objects that are made only if a value says so, by kind."""

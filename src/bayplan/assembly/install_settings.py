@@ -40,6 +40,10 @@ USER = 65532
 WEBHOOKS = "webhooks"
 WEBHOOK_ACCOUNT = f"{NAME}-{WEBHOOKS}"
 """The service account of replicas with the role webhooks only."""
+DASHBOARD_ACCOUNT = f"{NAME}-dashboard"
+"""The service account of the dashboard."""
+DASHBOARD_USER = f"{NAME}-dashboard-user"
+DASHBOARD_PORT = 7080
 CHOSEN = {"app.kubernetes.io/name": NAME}
 LABELS = {**CHOSEN, "app.kubernetes.io/part-of": NAME}
 

@@ -43,6 +43,7 @@ from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import Containment
+from bayplan.runtime.core.journal import Journal, NullJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.state.cluster.shared_state import ClusterState
 
@@ -68,15 +69,16 @@ class ClusterShape:
 
 
 class DecisionLog:
-    """The last decisions as text; used instead of a journal."""
+    """The last decisions as text; everything goes on to the journal."""
 
-    def __init__(self, why: Callable[[SchedulingRejection, Ref], str]) -> None:
-        self.why = why
+    def __init__(self, why: Callable[[SchedulingRejection, Ref], str], journal: Journal) -> None:
+        self.why, self.journal = why, journal
         self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_MAX)
         self.decided = 0
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
         """Add a line for each gang of a plan."""
+        self.journal.record(now, what, body, role)
         if what != "plan" or not isinstance(body, Plan):
             return
         placed: dict[Any, list[str]] = {}
@@ -111,6 +113,7 @@ class LocalCluster:
         settings: Settings = DEFAULTS,
         *,
         grouper: bool = False,
+        journal: Journal | None = None,
     ) -> None:
         self.clock, self.shape = clock, shape
         self.lock = threading.RLock()
@@ -121,7 +124,7 @@ class LocalCluster:
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
         )
         self._populate(grouper)
-        self.decision_log = DecisionLog(self.reason_text)
+        self.decision_log = DecisionLog(self.reason_text, journal or NullJournal())
         self.containment = Containment(self._report)
         self.controller_manager = FakeControllerManager(
             EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained
@@ -167,6 +170,7 @@ class LocalCluster:
         if self._thread.ident is not None:
             self._thread.join(10)
         self.api_server.stop()
+        self.decision_log.journal.close()
         if self._merged is not None:
             self._merged.take_out()
             self._merged = None

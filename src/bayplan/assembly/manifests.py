@@ -6,11 +6,14 @@ from typing import Any
 
 from bayplan.assembly.admission_policies import OWN_JOBS, OWN_PODS, PROTECTED, account_name, policies
 from bayplan.assembly.crds import conversion, converted
+from bayplan.assembly.dashboard_replica import dashboard_replica
 from bayplan.assembly.install_settings import (
     ALL_ROLES,
     CHOSEN,
     CONFIG_FILE,
     CONFIG_MAP,
+    DASHBOARD_ACCOUNT,
+    DASHBOARD_USER,
     DEFAULTS_ROLE,
     HEALTH_PORT,
     IMAGE,
@@ -26,8 +29,10 @@ from bayplan.assembly.install_settings import (
     new_object,
 )
 from bayplan.assembly.rbac import (
+    AUTHORIZATION,
     COMMON_RULES,
-    METRICS_AUTHORIZATION,
+    DASHBOARD_RULES,
+    DASHBOARD_USER_RULES,
     METRICS_READER_RULE,
     ROLES,
     RbacRule,
@@ -35,7 +40,7 @@ from bayplan.assembly.rbac import (
     rules,
 )
 from bayplan.assembly.replicas import account_objects, selector, service
-from bayplan.assembly.tunables import each, single
+from bayplan.assembly.tunables import each, enabled, single
 from bayplan.assembly.webhook_configurations import CONDITIONS, configurations
 from bayplan.assembly.webhooks import AUTHORITY_NAME, SECRET_NAME, SERVICE
 from bayplan.backends.crds import definitions, is_of_groups
@@ -55,6 +60,7 @@ __all__ = [
     "InstallSettings",
     "common_objects",
     "custom_resources",
+    "dashboard_objects",
     "manifests",
     "namespace",
     "role_objects",
@@ -72,6 +78,7 @@ def manifests(settings: InstallSettings) -> list[Object]:
         namespace(settings),
         *common_objects(settings),
         *(one for role in settings.roles for one in role_objects(role, settings)),
+        *(dashboard_objects(settings) if enabled(settings, "dashboard.enabled") else []),
     ]
 
 
@@ -148,11 +155,21 @@ def role_objects(role: str, settings: InstallSettings) -> list[Object]:
     return objects
 
 
+def dashboard_objects(settings: InstallSettings) -> list[Object]:
+    """The dashboard, with an account that may only read, and the ClusterRole of its users."""
+    user = list(DASHBOARD_USER_RULES)
+    return [
+        *dashboard_replica(settings),
+        *_rbac(DASHBOARD_ACCOUNT, DASHBOARD_RULES, (), settings, account=DASHBOARD_ACCOUNT),
+        new_cluster_object(f"{_RBAC}/v1", "ClusterRole", DASHBOARD_USER, rules=user),
+    ]
+
+
 def _metrics_access(settings: InstallSettings, account: str) -> list[Object]:
     """RBAC for the replicas of an account to authorize clients of their metrics."""
     if not settings.metrics_secure:
         return []
-    return _rbac(f"{account}-metrics", METRICS_AUTHORIZATION, (), settings, account=account)
+    return _rbac(f"{account}-metrics", AUTHORIZATION, (), settings, account=account)
 
 
 def _metrics_reader() -> Object:

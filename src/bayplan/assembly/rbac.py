@@ -26,6 +26,7 @@ from bayplan.runtime.webhooks.live_objects import LOOKED_UP
 from bayplan.runtime.webhooks.metrics_server import PATH as METRICS_PATH
 
 LEASE_NAME = "bayplan"
+DASHBOARD_PATH = "/bayplan/dashboard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +168,21 @@ ROLES: dict[str, RbacRules] = {
 }
 
 
-METRICS_AUTHORIZATION = (
+AUTHORIZATION = (
     RbacRule("authentication.k8s.io", ("tokenreviews",), ("create",)),
     RbacRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
 )
-"""The rules of a replica that authorizes clients of its metrics."""
+"""The rules of a replica that authorizes clients of its metrics, or of the dashboard."""
+DASHBOARD_RULES = (
+    *_watching((*AdmissionController.kinds, *SchedulerController.kinds)),
+    *AUTHORIZATION,
+)
+"""The rules of the dashboard: it lists and watches, and asks who its users are and what they may see."""
+DASHBOARD_USER_RULES = (
+    {"nonResourceURLs": [DASHBOARD_PATH], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+)
+"""The rules of a user of the dashboard, besides those for the namespaces that the user may see."""
 METRICS_READER_RULE = {"nonResourceURLs": [METRICS_PATH], "verbs": ["get"]}
 """The rule of a client that reads metrics, in a ClusterRole."""
 

@@ -28,6 +28,20 @@ from bayplan.assembly.tunables import each, enabled, optional, pairs, single
 Object = dict[str, Any]
 
 METRICS_LABEL = "app.kubernetes.io/component"
+UNPRIVILEGED = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""The security context of pods."""
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The security context of containers."""
 _MONITOR = "metrics.serviceMonitor"
 
 
@@ -40,7 +54,7 @@ def account_objects(settings: InstallSettings, account: str = NAME) -> list[Obje
     """A service account with its Deployment, PodDisruptionBudget, metrics Service and NetworkPolicy."""
     chosen = selector(account)
     return [
-        _service_account(settings, account),
+        service_account(settings, account),
         deployment(settings, account),
         *(
             [_disruption_budget(settings, account)]
@@ -53,7 +67,8 @@ def account_objects(settings: InstallSettings, account: str = NAME) -> list[Obje
     ]
 
 
-def _service_account(settings: InstallSettings, account: str) -> Object:
+def service_account(settings: InstallSettings, account: str) -> Object:
+    """The service account of replicas."""
     made = new_object("v1", "ServiceAccount", account, settings)
     made["metadata"] |= optional(settings, "annotations", "serviceAccount.annotations")
     return made
@@ -160,30 +175,13 @@ def deployment(settings: InstallSettings, account: str = NAME) -> Object:
     """The Deployment of a service account, which has the same name."""
     chosen = selector(account)
     template = {
-        "metadata": {
-            "labels": {
-                **pairs(settings, "podLabels"),
-                **LABELS,
-                **chosen,
-                "app.kubernetes.io/version": __version__,
-            },
-            "annotations": {**pairs(settings, "podAnnotations"), CONFIG_DIGEST: settings.digest},
-        },
+        "metadata": pod_metadata(settings, account),
         "spec": {
             "serviceAccountName": account,
             **optional(settings, "priorityClassName", "priorityClassName"),
-            **optional(settings, "imagePullSecrets", "image.pullSecrets"),
-            **optional(settings, "nodeSelector", "nodeSelector"),
-            **optional(settings, "tolerations", "tolerations"),
-            **optional(settings, "affinity", "affinity"),
+            **placed(settings),
             "terminationGracePeriodSeconds": 30,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": USER,
-                "runAsGroup": USER,
-                "fsGroup": USER,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": UNPRIVILEGED,
             **optional(
                 settings,
                 "topologySpreadConstraints",
@@ -208,6 +206,25 @@ def deployment(settings: InstallSettings, account: str = NAME) -> Object:
     return new_object("apps/v1", "Deployment", account, settings, spec=spec)
 
 
+def pod_metadata(settings: InstallSettings, account: str) -> Object:
+    """Labels and annotations of the pods of an account."""
+    version = {"app.kubernetes.io/version": __version__}
+    return {
+        "labels": {**pairs(settings, "podLabels"), **LABELS, **selector(account), **version},
+        "annotations": {**pairs(settings, "podAnnotations"), CONFIG_DIGEST: settings.digest},
+    }
+
+
+def placed(settings: InstallSettings) -> Object:
+    """Where pods may run, and with which secrets their image is pulled."""
+    return {
+        **optional(settings, "imagePullSecrets", "image.pullSecrets"),
+        **optional(settings, "nodeSelector", "nodeSelector"),
+        **optional(settings, "tolerations", "tolerations"),
+        **optional(settings, "affinity", "affinity"),
+    }
+
+
 def _certificate_volume(settings: InstallSettings) -> list[Object]:
     if not (settings.metrics_secure and settings.metrics_certificate):
         return []
@@ -226,16 +243,12 @@ def _container(settings: InstallSettings, account: str) -> Object:
             {"name": "webhooks", "containerPort": WEBHOOK_PORT},
             *([{"name": "metrics", "containerPort": METRICS_PORT}] if settings.metrics_secure else []),
         ],
-        "livenessProbe": _probe("/healthz", initialDelaySeconds=10, periodSeconds=20, failureThreshold=3),
+        "livenessProbe": probe("/healthz", initialDelaySeconds=10, periodSeconds=20, failureThreshold=3),
         # A standby replica counts as ready: a rolling update must not wait until it is the leader.
-        "readinessProbe": _probe("/readyz?exclude=leader", periodSeconds=5, failureThreshold=3),
+        "readinessProbe": probe("/readyz?exclude=leader", periodSeconds=5, failureThreshold=3),
         **optional(settings, "resources", "resources"),
         **optional(settings, "env", "extraEnv"),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "journal", "mountPath": JOURNAL},
             {"name": "tmp", "mountPath": "/tmp"},
@@ -248,7 +261,8 @@ def _container(settings: InstallSettings, account: str) -> Object:
     }
 
 
-def _probe(path: str, **times: int) -> Object:
+def probe(path: str, **times: int) -> Object:
+    """A probe of the health port."""
     return {"httpGet": {"path": path, "port": "health"}, "timeoutSeconds": 5, **times}
 
 

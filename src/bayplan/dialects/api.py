@@ -65,7 +65,7 @@ class Event:
     kind: Kind
     object: Any = None  # the Struct named by the kind, or a dict; the last known state when gone
     version: str = ""  # resourceVersion
-    _decoded: tuple[Callable[[Any], Any], Any] | None = field(
+    _decoded: dict[Callable[[Any], Any], Any] | None = field(
         default=None, init=False, compare=False, repr=False
     )
 
@@ -74,10 +74,12 @@ class Event:
 
         An error is raised to each of them.
         """
-        if self._decoded is None or self._decoded[0] is not decode:
-            object.__setattr__(self, "_decoded", (decode, decode(self.object)))
-        assert self._decoded is not None
-        found: T = self._decoded[1]
+        if self._decoded is None:
+            object.__setattr__(self, "_decoded", {})
+            assert self._decoded is not None
+        if decode not in self._decoded:
+            self._decoded[decode] = decode(self.object)
+        found: T = self._decoded[decode]
         return found
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "SCHEDULER",
     "AdmissionDialects",
     "Counting",
+    "PodSpecCache",
     "SchedulerDialects",
 ]
 
@@ -46,12 +47,16 @@ class SchedulerDialects:
     """Pods with a scheduler name in `one_by_one` belong to no gang but one they name themselves."""
 
     def __init__(
-        self, schedulers: Collection[str], one_by_one: Collection[str] = (), awaits_grouper: bool = False
+        self,
+        schedulers: Collection[str],
+        one_by_one: Collection[str] = (),
+        awaits_grouper: bool = False,
+        pod_specs: PodSpecCache | None = None,
     ) -> None:
         self.one_by_one = frozenset(one_by_one)
         self.numa = NumaReportDecoder()
         self.groups = GroupDecoder(awaits_grouper)
-        self.pods = SchedulingDecoder(schedulers, self.membership, slots.slot_of)
+        self.pods = SchedulingDecoder(schedulers, self.membership, slots.slot_of, pod_specs)
         self._group_dialect = GroupDialect(self.groups)
         self.dialects: tuple[Dialect, ...] = (  # a pod is joined to a group before its job counts
             GangDialect(self.pods, misfit_message),
@@ -105,9 +110,10 @@ class AdmissionDialects:
         *,
         protects: bool = False,
         binding_filters: bool = True,
+        pod_specs: PodSpecCache | None = None,
     ) -> None:
-        pod_specs = PodSpecCache() if binding_filters else None
-        self.queues: QueueDialect = WorkloadDialect(counting, protects=protects, pod_specs=pod_specs)
+        specs = (pod_specs or PodSpecCache()) if binding_filters else None
+        self.queues: QueueDialect = WorkloadDialect(counting, protects=protects, pod_specs=specs)
         self.numa = NumaReportDecoder()
         without_filters = tuple(kind for kind in ADMISSION_KINDS if kind not in volumes.KINDS)
         self.kinds = ADMISSION_KINDS if binding_filters else without_filters

@@ -57,6 +57,9 @@ def test_the_chart_in_the_repository_is_up_to_date() -> None:
     )
 
 
+SINGLE = ("webhooks.failurePolicy", "metrics.serviceMonitor.interval", "dashboard.ingress.host")
+
+
 def rendered(
     files: dict[str, str],
     namespace: str,
@@ -102,7 +105,7 @@ def rendered(
         if path.startswith(("templates/", "crds/")):
             left = chosen_lines(text, holds, values)
             left = left.replace(LITERAL["'@image@'"], f"'{image}'")
-            for value in ("webhooks.failurePolicy", "metrics.serviceMonitor.interval"):
+            for value in SINGLE:
                 left = left.replace(f"{{{{ .Values.{value} }}}}", str(at(values, value)))
             left = left.replace(LITERAL["'@metrics-peers@'"], json.dumps([{"namespaceSelector": {}}]))
             left = left.replace(LITERAL["@trusted@"], json.dumps(values["trustedGroups"]))
@@ -153,6 +156,13 @@ TUNED: Object = {
     "metrics.serviceMonitor.enabled": True,
     "metrics.serviceMonitor.interval": "10s",
     "metrics.serviceMonitor.labels": {"release": "prometheus"},
+    "dashboard.enabled": True,
+    "dashboard.resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+    "dashboard.ingress.enabled": True,
+    "dashboard.ingress.className": "internal",
+    "dashboard.ingress.host": "bayplan.example.com",
+    "dashboard.ingress.tls": [{"hosts": ["bayplan.example.com"], "secretName": "bayplan-tls"}],
+    "dashboard.ingress.annotations": {"example.com/timeout": "0"},
 }
 """Every value that has no option of `bayplan install` of its own."""
 
@@ -203,6 +213,7 @@ def test_the_chart_and_install_make_the_same_of_values(values: Object, metrics: 
     ours = by_name(manifests.manifests(chosen))
     theirs = by_name(rendered(made_chart(), "here", given=values, separate=True, **metrics))
     kinds = {"Deployment", "ServiceAccount", "PodDisruptionBudget", "ServiceMonitor", "Service"}
+    kinds |= {"Ingress", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy"}
     kinds |= {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
     assert {name for name in ours if name[0] in kinds} == {name for name in theirs if name[0] in kinds}
     for name, one in ours.items():
@@ -211,6 +222,7 @@ def test_the_chart_and_install_make_the_same_of_values(values: Object, metrics: 
     if values is TUNED:
         assert "priorityClassName" not in ours["Deployment", "bayplan"]["spec"]["template"]["spec"]
         assert ("ServiceMonitor", "bayplan-webhooks") in ours
+        assert ("Ingress", "bayplan-dashboard") in ours
     else:
         assert not [name for name in ours if name[0] == "PodDisruptionBudget"]
 

@@ -13,6 +13,7 @@ from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.fake_controllers import controller_manager
 from bayplan.dialects.api import Kind
 from bayplan.runtime.core.clock import VirtualClock
+from bayplan.runtime.core.journal import Journal
 
 Object = dict[str, Any]
 
@@ -90,8 +91,9 @@ spec:
 class World:
     """One block of two racks of two hosts with four GPUs, in virtual time."""
 
-    def __init__(self) -> None:
-        self.home = LocalCluster(ClusterShape(1, 2, 2, 4), VirtualClock(wall=1_800_000_000.0))
+    def __init__(self, journal: Journal | None = None) -> None:
+        clock = VirtualClock(wall=1_800_000_000.0)
+        self.home = LocalCluster(ClusterShape(1, 2, 2, 4), clock, journal=journal)
         self.store = self.home.store
 
     def play(self, seconds: float = 5.0) -> None:

@@ -54,12 +54,20 @@ def explain_gang(target: ClusterTarget, gang: str, output: str | None, full: boo
         query = parse_query(live, gang)
         workload = find_workload(live, query)
         if workload is not None:
-            _explain_queued(live, workload, output, full=full, zones=zones)
+            lines, record = explain_queued(live, workload, full=full, zones=zones)
         else:
-            _explain_scheduled(live, query, output, full=full, zones=zones)
+            lines, record = _explain_scheduled(live, query, full=full, zones=zones)
+        if output == "json":
+            say_json(record)
+        else:
+            say(lines)
 
 
-def _explain_scheduled(live: Live, query: GangQuery, output: str | None, *, full: bool, zones: bool) -> None:
+Explained = tuple[list[str], dict[str, Any]]
+"""An explanation as lines, and as the object that -o json prints."""
+
+
+def _explain_scheduled(live: Live, query: GangQuery, *, full: bool, zones: bool) -> Explained:
     """A gang without a Workload. Imported here: a queued gang is explained without the scheduler."""
     from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled  # noqa: PLC0415
     from bayplan.cli.live.scheduled_state import read_scheduled  # noqa: PLC0415
@@ -67,13 +75,10 @@ def _explain_scheduled(live: Live, query: GangQuery, output: str | None, *, full
     scheduled = read_scheduled(live)
     found = find_scheduled(live, scheduled, query)
     lines, record = explain_scheduled(live, scheduled, found, full=full, zones=zones)
-    if output == "json":
-        say_json({**record, "explanation": [{"title": "gang", "lines": lines}]})
-    else:
-        say(lines)
+    return lines, {**record, "explanation": [{"title": "gang", "lines": lines}]}
 
 
-def _explain_queued(live: Live, ref: Ref, output: str | None, *, full: bool, zones: bool) -> None:
+def explain_queued(live: Live, ref: Ref, *, full: bool, zones: bool) -> Explained:
     """A gang that has a Workload."""
     workload = live.workloads[ref]
     cluster = outlook(live)
@@ -85,10 +90,7 @@ def _explain_queued(live: Live, ref: Ref, output: str | None, *, full: bool, zon
     if hints := workload_hints(workload, live.levels()):
         sections["note"] = hints
     sections |= _history(live, ref, workload)
-    if output == "json":
-        _say_json(live, ref, facts, head, sections)
-    else:
-        say([*head, *section_lines(sections)])
+    return [*head, *section_lines(sections)], _record(live, ref, facts, head, sections)
 
 
 def _zones(live: Live, facts: GangFacts) -> list[str]:
@@ -286,10 +288,12 @@ def _ago(live: Live, condition: Object) -> str:
     return age(live.now - seconds(at)) if at else ""
 
 
-def _say_json(live: Live, ref: Ref, facts: GangFacts | None, head: list[str], sections: Sections) -> None:
+def _record(
+    live: Live, ref: Ref, facts: GangFacts | None, head: list[str], sections: Sections
+) -> dict[str, Any]:
     record: dict[str, Any] = {"namespace": ref.namespace, "name": ref.name, "state": "finished"}
     if facts is not None:
         record = gang_records(live, [facts])[0]
     titled = {"gang": head} | sections
     explanation = [{"title": title, "lines": lines} for title, lines in titled.items()]
-    say_json(record | {"explanation": explanation})
+    return record | {"explanation": explanation}

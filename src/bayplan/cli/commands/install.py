@@ -72,6 +72,7 @@ KINDS = {
         Kind("apps", "v1", "Deployment", "deployments"),
         Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
         Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+        Kind("networking.k8s.io", "v1", "Ingress", "ingresses"),
         MUTATING,
         VALIDATING,
         POLICY,

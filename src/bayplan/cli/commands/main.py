@@ -22,9 +22,12 @@ COMMANDS = {
     "plan": "bayplan.cli.commands.plan:plan",
     "list": "bayplan.cli.commands.list:listing",
     "explain": "bayplan.cli.commands.explain:explain_gang",
+    "dashboard": "bayplan.cli.commands.dashboard:dashboard",
     "run": "bayplan.cli.commands.run:run",
     "replay": "bayplan.cli.commands.replay:replay",
     "install": "bayplan.cli.commands.install:install",
+    "uninstall": "bayplan.cli.commands.uninstall:uninstall",
+    "completion": "bayplan.cli.commands.completion:completion",
     "version": "bayplan.cli.commands.version:version",
 }
 # The first sentence of each help text, so that the list of commands is shown without importing them.
@@ -34,9 +37,12 @@ SUMMARIES = {
     "plan": "Simulate the submission of gangs to a cluster as it is now, in the order of the files.",
     "list": "List gangs, queues or topologies of a cluster.",
     "explain": "Explain why a gang is pending, or where it runs.",
+    "dashboard": "Serve pages that show the cluster: hosts and gangs on a map, who waits and why.",
     "run": "Run Bayplan for a cluster: admission, scheduling and webhooks.",
     "replay": "Replay the journal in a folder (or one file of it), and compare every decision.",
     "install": "Install Bayplan in a cluster: CRDs, RBAC, Deployments and webhooks.",
+    "uninstall": "Remove Bayplan from a cluster, with its scheduling gates and finalizers.",
+    "completion": "Print a script that completes commands and options in a shell.",
     "version": "Show the version of Bayplan, of Python, and the installed extras.",
 }
 MARGIN = 6

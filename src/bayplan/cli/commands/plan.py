@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from bayplan.cli.commands.explain import admitted_first, queue_text, section_lines
 from bayplan.cli.config.output import echo
-from bayplan.cli.config.read_files import InputProblem, read_files
+from bayplan.cli.config.read_files import InputDocument, InputProblem, read_files
 from bayplan.cli.live.forecast import ForecastResult, forecast
 from bayplan.cli.live.gangs import inactive_text, named
 from bayplan.cli.live.pending_explanation import Sections, pending_sections, request_lines
@@ -41,6 +41,24 @@ class PlanAnswer:
     head: str
     sections: Sections
     record: dict[str, Any]
+    nodes: Mapping[str, int] = field(default_factory=dict)  # where it would start: pods by node
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSubmissions:
+    """The answers for all gangs of the files in their order, or what is wrong with the files."""
+
+    answers: tuple[PlanAnswer, ...]
+    problems: tuple[InputProblem, ...]
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> int:
+        return max((answer.status for answer in self.answers), default=ADMITTED)
+
+    def record(self) -> dict[str, Any]:
+        """The object that -o json prints."""
+        return {"gangs": [answer.record for answer in self.answers], "exitStatus": self.status}
 
 
 @click.command()
@@ -70,19 +88,26 @@ def plan(
     if problems:
         ctx.exit(_report_problems(problems))
     with target.live() as current:
-        live = current.copy()
-        submitted = submissions(live, documents)
-        if submitted.problems:
-            ctx.exit(_report_problems(submitted.problems))
-        for text in submitted.skipped:
+        planned = plan_documents(current, documents, full=full)
+        if planned.problems:
+            ctx.exit(_report_problems(planned.problems))
+        for text in planned.skipped:
             echo(f"skipped: {text}", err=True)
-        answers = [_planned(live, submitted, one, full=full) for one in submitted.gangs]
-        status = max((answer.status for answer in answers), default=ADMITTED)
         if output == "json":
-            say_json({"gangs": [answer.record for answer in answers], "exitStatus": status})
+            say_json(planned.record())
         else:
-            say(_lines(answers))
-    ctx.exit(status)
+            say(_lines(planned.answers))
+    ctx.exit(planned.status)
+
+
+def plan_documents(current: Live, documents: Iterable[InputDocument], *, full: bool) -> PlannedSubmissions:
+    """Simulate the submission of documents on a copy of the cluster's state."""
+    live = current.copy()
+    submitted = submissions(live, documents)
+    if submitted.problems:
+        return PlannedSubmissions((), submitted.problems)
+    answers = tuple(_planned(live, submitted, one, full=full) for one in submitted.gangs)
+    return PlannedSubmissions(answers, (), submitted.skipped)
 
 
 def _report_problems(problems: Iterable[InputProblem]) -> int:
@@ -91,7 +116,7 @@ def _report_problems(problems: Iterable[InputProblem]) -> int:
     return BAD_INPUT
 
 
-def _lines(answers: list[PlanAnswer]) -> Iterator[str]:
+def _lines(answers: Iterable[PlanAnswer]) -> Iterator[str]:
     for number, answer in enumerate(answers):
         if number:
             yield ""
@@ -107,7 +132,7 @@ def _planned(
     if isinstance(one, ScheduledSubmission):
         assert scheduled is not None
         starts, head, sections, record = answer_parts(live, scheduled, one, full=full)
-        return PlanAnswer(ADMITTED if starts else PENDING, head, sections, record)
+        return PlanAnswer(ADMITTED if starts else PENDING, head, sections, record, record["nodes"])
     answer, action = _answer(live, one, full=full)
     if scheduled is not None and action is not None:
         assume_admitted(live, scheduled, one.queued_gang, action)
@@ -147,7 +172,7 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[PlanAnswer, Adm
         record |= {"admitted": True, "admission": encode_admission(admission), "checks": list(checks)}
         then = f", and start after check {', '.join(checks)}" if checks else ""
         return PlanAnswer(
-            ADMITTED, f"{one.title}: would be admitted now{then}", sections, record
+            ADMITTED, f"{one.title}: would be admitted now{then}", sections, record, _nodes(live, admission)
         ), result.action
     others = [gang for gang, other in results.items() if isinstance(other.action, Admit)]
     if first := admitted_first(live, others, ref, queue):
@@ -172,6 +197,17 @@ def _why(
         where = f"{position.position} of {position.of}"
         return reason(AdmissionReason.TO_BE_EVALUATED), f"behind {named(position.first)}, at position {where}"
     return reason(AdmissionReason.TO_BE_EVALUATED), inactive_text(live, queue) or NOT_TRIED
+
+
+def _nodes(live: Live, admission: Admission) -> dict[str, int]:
+    """The nodes of an admission's placement, as far as it goes down to hosts, and the pods on each."""
+    hosts, found = live.state.usage.hosts, dict[str, int]()
+    for pod_set in admission.pod_sets:
+        for share in pod_set.assignment.shares if pod_set.assignment is not None else ():
+            node = hosts.get(share.values[-1], share.values[-1])
+            if node in live.state.usage.nodes:
+                found[node] = found.get(node, 0) + share.count
+    return found
 
 
 def _assigned(admission: Admission) -> list[str]:

@@ -13,21 +13,12 @@ from bayplan.cli.config.output import echo
 from bayplan.cli.live.replay import Replaying, ReplayResult, body_of
 from bayplan.configuration.settings import Settings
 from bayplan.dialects.kube.fields.closest_name import closest_names
-from bayplan.dialects.kueue.status.rejection_messages import reason, rejection_message
+from bayplan.explanation.plan_lines import plan_lines
 from bayplan.explanation.text import counted
 from bayplan.model.change import Change, GangSpecSeen, PodSeen, QueuedGangSeen
 from bayplan.model.gang import GangSpec, Ref
-from bayplan.model.plan import (
-    Admit,
-    Bind,
-    EvictGang,
-    Plan,
-    PreemptPod,
-    ReportNotAdmitted,
-    ReportUnschedulable,
-)
+from bayplan.model.plan import Plan
 from bayplan.model.pod import Pod
-from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.runtime.core.deciding import Failure
 from bayplan.runtime.core.journal import Damaged, EntryKind, JournalEntry
 from bayplan.runtime.core.journal import replay as entries_of
@@ -140,34 +131,6 @@ def _unknown(gang: str, known: set[str]) -> str:
 
 
 def _print_plan(plan: Plan, sequence: int, gang: str | None) -> None:
-    bound: dict[str, list[str]] = {}
-    for action in plan.actions:
-        match action:
-            case Bind(ref, _, node):
-                bound.setdefault(ref.name, []).append(node)
-            case ReportUnschedulable(ref, why, changed=True) if gang in (None, ref.name):
-                echo(f"{sequence} {ref.name}: {_unschedulable(why)}")
-            case PreemptPod(pod, ref) if gang in (None, ref.name):
-                echo(f"{sequence} {ref.name}: preempts pod {pod.key}")
-            case Admit() | EvictGang() | ReportNotAdmitted() if gang in (None, action.gang.name):
-                echo(f"{sequence} {action.gang.name}: {_about(action)}")
-    for name, nodes in bound.items():
-        if gang in (None, name):
-            echo(f"{sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
-
-
-def _unschedulable(why: SchedulingRejection) -> str:
-    if why.misfit is not None:
-        return f"unschedulable, {why.misfit.code}, {why.misfit.fit} of {why.misfit.asked} fit"
-    return f"unschedulable, {why.reason}, {why.fit} of {why.minimum} fit"
-
-
-def _about(action: Admit | EvictGang | ReportNotAdmitted) -> str:
-    match action:
-        case Admit(_, admission):
-            pods = sum(pod_set.count for pod_set in admission.pod_sets)
-            return f"{pods} pods admitted by {admission.queue}"
-        case EvictGang(_, why, by):
-            return f"evicted ({why})" + (f" for {by.gang.source.name}" if by is not None else "")
-        case ReportNotAdmitted(_, rejection):
-            return f"not admitted: {reason(rejection.reason)}: {rejection_message(rejection)}"
+    for line in plan_lines(plan):
+        if gang in (None, line.gang.name):
+            echo(f"{sequence} {line.gang.name}: {line.sentence}")

@@ -26,6 +26,13 @@ from bayplan.cli.commands.metrics_options import (
     open_metrics,
     takes_guarded_metrics,
 )
+from bayplan.cli.commands.run_dashboard import (
+    DASHBOARD,
+    DashboardOptions,
+    dashboard_options,
+    open_dashboard,
+    takes_dashboard,
+)
 from bayplan.cli.config.options import takes_configuration
 from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
@@ -44,7 +51,7 @@ from bayplan.runtime.core.api_object import LEASE, ApiObject
 from bayplan.runtime.core.clock import Clock, SystemClock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller
-from bayplan.runtime.core.journal import FileJournal, InUse, Journal
+from bayplan.runtime.core.journal import FileJournal, InUse, Journal, NullJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.runtime.process.election import Election, ElectionThread
 from bayplan.runtime.process.gc_tuning import collect_rarely
@@ -61,20 +68,7 @@ from bayplan.state.cluster.shared_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
 """The default roles of a replica."""
-KNOWN_ROLES = (*ROLES, PodGrouperController.name)
-
-
-class NullJournal:
-    """Discards all entries: without --journal, decisions are visible in the API only."""
-
-    def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        """Discard the entry."""
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
+KNOWN_ROLES = (*ROLES, PodGrouperController.name, DASHBOARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +84,7 @@ class RunOptions:
     webhook_listen: str
     settings: Settings = DEFAULTS
     guarded: GuardedMetrics | None = None
+    dashboard: DashboardOptions | None = None
 
 
 @click.command()
@@ -131,6 +126,7 @@ class RunOptions:
     help="Address of the webhooks, if this replica serves them.",
 )
 @takes_guarded_metrics
+@takes_dashboard
 @click.option(
     "--pod-batch-seconds",
     type=click.FloatRange(min=0.0),
@@ -145,7 +141,8 @@ def run(
     kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool, elect: bool,
     namespace: str, journal: Path | None, listen: str, webhook_listen: str, pod_batch_seconds: float | None,
     settings: Settings, metrics_listen: str | None, metrics_cert_file: Path | None,
-    metrics_key_file: Path | None, log_format: str, log_level: str,
+    metrics_key_file: Path | None, dashboard_listen: str, dashboard_names: tuple[str, ...],
+    log_format: str, log_level: str,
 ) -> None:  # fmt: skip
     """Run Bayplan for a cluster: admission, scheduling and webhooks.
 
@@ -161,7 +158,11 @@ def run(
         _check_addresses(addresses)
         guarded = guarded_metrics(metrics_listen, metrics_cert_file, metrics_key_file)
         elects = elect and not shadow
-        options = RunOptions(roles, shadow, elects, namespace, journal, *addresses, settings, guarded)
+        pages = dashboard_options(dashboard_listen, dashboard_names, kubeconfig, context, journal)
+        options = RunOptions(
+            *(roles, shadow, elects, namespace, journal, *addresses, settings, guarded),
+            dashboard=pages if DASHBOARD in roles else None,
+        )
         status = _serve(kubeconfig, context, options)
     except (ApiError, InUse) as error:
         raise click.ClickException(str(error)) from None
@@ -263,11 +264,17 @@ def _serve(kubeconfig: Path | None, context: str | None, options: RunOptions) ->
             page = open_metrics(options.guarded, backend.request, metrics, clock)
             shutdown.opened("the metrics", lambda _: page.stop())
             log.info("serving", metrics=f"https://{page.address}/metrics")
+        ready: dict[str, health.Check] = {}
+        if options.dashboard is not None:
+            pages = open_dashboard(options.dashboard)
+            shutdown.opened("the dashboard", lambda _: pages.stop())
+            ready[DASHBOARD] = pages.check
+            log.info("serving", dashboard=pages.url)
         with stop_on_signal(stop):
-            if options.roles - {"webhooks"}:
+            if options.roles - {"webhooks", DASHBOARD}:
                 _schedule(backend, journal, options, grouper, clock, metrics, stop, shutdown, contained)
             else:
-                server = _probes({}, {}, metrics, options)
+                server = _probes({}, ready, metrics, options)
                 shutdown.opened("the probes", lambda _: server.stop())
                 stop.wait()
         log.info("stopping")

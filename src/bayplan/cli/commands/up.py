@@ -18,7 +18,9 @@ from rich.live import Live
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.embedded.http.kubeconfig import CONTEXT
+from bayplan.backends.embedded.http.server import free_port
 from bayplan.backends.fake_controllers.manifests import is_finished
+from bayplan.cli.commands.dashboard_process import DashboardProcess
 from bayplan.cli.commands.up_examples import TimedJob, example_mix
 from bayplan.cli.commands.up_view import clock_text, picture
 from bayplan.cli.config.options import takes_configuration
@@ -27,11 +29,15 @@ from bayplan.cli.render.console import console as new_console
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError
 from bayplan.runtime.core.clock import SystemClock
+from bayplan.runtime.core.journal import FileJournal
 from bayplan.runtime.process.gc_tuning import collect_rarely
+from bayplan.runtime.webhooks.http_server import Address
 
 FRAME_SECONDS = 0.25
 MIX_SECONDS_MAX = 120.0
 NODES_MAX = 100_000
+JOURNAL_NODES_MAX = 10_000
+"""With more nodes no journal is kept: the nodes alone would fill it, and delay the start."""
 
 
 @click.command()
@@ -62,11 +68,17 @@ NODES_MAX = 100_000
     metavar="FILE",
     help=f"Add the context '{CONTEXT}' to this file while it runs (default: a new file).",
 )
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the dashboard on loopback (default: a free one).",
+)
 @click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @takes_configuration
 def up(
     nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, grouper: bool, port: int,
-    kubeconfig: Path | None, seconds: float | None, settings: Settings,
+    kubeconfig: Path | None, dashboard_port: int, seconds: float | None, settings: Settings,
 ) -> None:  # fmt: skip
     """Start a local in-memory cluster with Bayplan and show how its racks fill up.
 
@@ -77,16 +89,20 @@ def up(
     clock, console = SystemClock(), new_console()
     shape = shape_for(nodes, gpus) if nodes else checked(ClusterShape(blocks, racks, hosts, gpus))
     began = clock.wall()
-    cluster = LocalCluster(shape, clock, port, demo_settings(settings), grouper=grouper)
     with interrupted_by_signals(), ExitStack() as cleanup:
-        folder = None if kubeconfig else Path(cleanup.enter_context(TemporaryDirectory(prefix="bayplan-")))
-        path = kubeconfig if folder is None else folder / "kubeconfig"
-        assert path is not None
+        folder = Path(cleanup.enter_context(TemporaryDirectory(prefix="bayplan-")))
+        path = kubeconfig or folder / "kubeconfig"
+        past = folder / "journal" if shape.nodes <= JOURNAL_NODES_MAX else None
+        journal = None if past is None else FileJournal(past)
+        cluster = LocalCluster(shape, clock, port, demo_settings(settings), grouper=grouper, journal=journal)
         try:
             cluster.start(path)
         except ApiError as error:
             raise click.ClickException(str(error)) from None
         try:
+            dashboard = _dashboard(path, past, dashboard_port)
+            cleanup.callback(dashboard.stop)
+            console.print(f"Dashboard: {dashboard.url}", soft_wrap=True, highlight=False)
             ready = (
                 f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.api_server.url}"
             )
@@ -103,6 +119,17 @@ def up(
             _stop(cluster)
     if cluster.error is not None:
         raise click.ClickException(f"the loop ended: {cluster.error!r}. This is a bug; please report it.")
+
+
+def _dashboard(kubeconfig: Path, journal: Path | None, port: int) -> DashboardProcess:
+    try:
+        options = ["--kubeconfig", str(kubeconfig.expanduser().absolute()), "--context", CONTEXT]
+        options += [] if journal is None else ["--journal", str(journal)]
+        address = Address(port=port or free_port())
+        return DashboardProcess(address, options, is_quiet=True, is_lazy=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise click.ClickException(f"cannot listen at port {port} for the dashboard: {why}") from None
 
 
 @contextmanager

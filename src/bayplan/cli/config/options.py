@@ -15,6 +15,7 @@ from bayplan.configuration.settings import KIND, VERSION, Settings, read_setting
 from bayplan.explanation.text import counted
 
 BAD_INPUT = 2
+_FILE = "bayplan.configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def _read(document: InputDocument) -> Configured:
     return Configured(read_settings(document.body))
 
 
-def _settings(_: click.Context, __: click.Parameter, name: str | None) -> Settings:
+def _settings(context: click.Context, __: click.Parameter, name: str | None) -> Settings:
+    context.meta[_FILE] = name
     return Settings() if name is None else _read_reporting(name)
 
 
@@ -102,3 +104,9 @@ def takes_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
         "--config", "settings", metavar="FILE", callback=_settings,
         help="A Bayplan configuration, or that of a Kueue manager; see docs/reference/configuration.md.",
     )(command)  # fmt: skip
+
+
+def configuration_file() -> str | None:
+    """The file that the running command was given with --config."""
+    found: str | None = click.get_current_context().meta.get(_FILE)
+    return found

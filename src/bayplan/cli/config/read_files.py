@@ -69,6 +69,14 @@ def read_files(names: Sequence[str]) -> tuple[list[InputDocument], list[InputPro
     return documents, problems
 
 
+def read_text(text: str) -> tuple[list[InputDocument], list[InputProblem]]:
+    """All objects in a text, and the problem of a text that cannot be read."""
+    try:
+        return list(_objects("", text.encode())), []
+    except UnreadableFile as error:
+        return [], [InputProblem("", error.where, error.why)]
+
+
 def _bytes(name: str) -> bytes:
     path = Path(name)
     try:

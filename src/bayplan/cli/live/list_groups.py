@@ -131,6 +131,8 @@ def _amount(name: str, value: float | None) -> str:
 
 
 def _listed(live: Live, kind: Kind, namespace: str = "") -> list[Any]:
+    if kind in live.lists:
+        return [one for one in live.lists[kind] if namespace in ("", one.metadata.namespace or "default")]
     try:
         return [one for page in pages(live.backend, kind, namespace) for one in page]
     except NotServed:

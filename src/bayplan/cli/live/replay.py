@@ -66,18 +66,20 @@ class Replaying:
 
     def apply(self, entry: JournalEntry) -> None:
         """Apply an entry; a plan is decided again first, and compared."""
+        if entry.kind is EntryKind.PLAN:
+            self._compare(self.controller_of(entry), body_of(entry, Plan), entry.now)
+        self.follow(entry)
+
+    def follow(self, entry: JournalEntry) -> None:
+        """Apply an entry as it was recorded."""
         controller = self.controller_of(entry)
         match entry.kind:
             case EntryKind.CHANGE:
                 self._change(controller, body_of(entry, Change))
             case EntryKind.OUTCOME:
                 controller.settle(body_of(entry, Settled), entry.now)
-            case EntryKind.ASSUMED:
+            case EntryKind.ASSUMED | EntryKind.PLAN:
                 controller.assume(body_of(entry, Plan), entry.now)
-            case EntryKind.PLAN:
-                recorded: Plan = body_of(entry, Plan)
-                self._compare(controller, recorded, entry.now)
-                controller.assume(recorded, entry.now)
 
     def controller_of(self, entry: JournalEntry) -> Controller:
         name = entry.role or SchedulerController.name

@@ -81,7 +81,7 @@ def read_scheduled(live: Live) -> Scheduled:
 
 def _changes(live: Live, scheduled: Scheduled) -> Iterator[Change]:
     controller = scheduled.controller
-    live.ahead.begin(controller.kinds)
+    live.ahead.begin(kind for kind in controller.kinds if kind not in live.lists)
     for kind in controller.kinds:
         try:
             seen = live.seen(kind)
@@ -95,7 +95,7 @@ def _changes(live: Live, scheduled: Scheduled) -> Iterator[Change]:
             scheduled.unread.append(kind.plural)
             continue
         for event in seen:
-            _note(scheduled, kind.kind, event.object)
+            note_object(scheduled, kind.kind, event.object)
             yield from controller.decode(event)
     yield from controller.flush()
 
@@ -163,7 +163,8 @@ def names_of(live: Live) -> str:
     return ", ".join(live.settings.profiles) or SCHEDULER
 
 
-def _note(scheduled: Scheduled, kind: str, one: Any) -> None:
+def note_object(scheduled: Scheduled, kind: str, one: Any) -> None:
+    """Note an object that the scheduler does not keep as it is, if it is of such a kind."""
     match kind:
         case "Pod":
             scheduled.pods[PodKey(one.metadata.namespace or "default", one.metadata.name)] = one

@@ -1,7 +1,8 @@
 """The search for devices: first fit with backtracking over claims, requests, alternatives and devices.
 
 Claims are taken in the order of the pod, requests in that of the claim, and devices in that of the node.
-Within one request devices are tried in combinations, not in permutations. The first solution wins.
+Within one request devices are tried in combinations, not in permutations, and of interchangeable devices
+one that fails stands for all. The first solution wins.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bayplan.model.devices.claims import RESULTS_MAX, AllocatedDevice, DeviceAsk
 from bayplan.model.devices.inventory import NO_EXECUTE, NO_SCHEDULE, Device, DeviceKey, PoolKey
 from bayplan.placement.devices.constraints import ConstraintState
 from bayplan.placement.devices.in_use import DevicesInUse, add_amounts
+from bayplan.placement.devices.interchangeable import device_classes
 from bayplan.placement.devices.pools import NodePool
 from bayplan.placement.devices.problem import AskOnNode, DeviceError, NodeDevice, NodeProblem
 from bayplan.placement.devices.shares import AmountError, consumed, fits
@@ -62,6 +64,7 @@ class DeviceSearch:
     _holders: dict[DeviceKey, set[int]] = field(default_factory=dict)
     _shares: dict[DeviceKey, dict[str, int]] = field(default_factory=dict)
     _counters: dict[PoolKey, dict[tuple[str, str], int]] = field(default_factory=dict)
+    _classes: tuple[int, ...] | None = None  # of the devices; made when the first one was tried in vain
 
     def __post_init__(self) -> None:
         claims = self.problem.claims
@@ -127,10 +130,15 @@ class DeviceSearch:
         positions = ask.candidates.positions
         if ask.wants_all:
             return (yield from self._device(claim, request, ask, number, number)) or Outcome.FAILED
+        failed: set[int] = set()  # classes of devices with which what follows fails
         for at in range(start, len(positions)):
+            if failed and self._class_of(positions[at]) in failed:
+                continue
             tried = yield from self._device(claim, request, ask, number, at)
             if tried is Outcome.FOUND or tried is Outcome.TOO_MANY:
                 return tried
+            if tried is Outcome.FAILED:
+                failed.add(self._class_of(positions[at]))
         return Outcome.FAILED
 
     def _device(
@@ -148,6 +156,15 @@ class DeviceSearch:
         if outcome is not Outcome.FOUND:
             self._give_back(claim)
         return outcome
+
+    def _class_of(self, position: int) -> int:
+        """The class of a device; a device that a claim of this search has is in a class of its own."""
+        key = self.problem.devices[position].key
+        if self._holders.get(key) or key in self._shares:
+            return -1 - position
+        if self._classes is None:
+            self._classes = device_classes(self.problem, self.in_use)
+        return self._classes[position]
 
     # ── taking and giving back ─────────────────────────────────────────────────────────────────────
 

@@ -151,17 +151,39 @@ def _within(small: ContainerRequest, large: ContainerRequest) -> bool:
     return all(amount <= large_requests.get(resource, 0) for resource, amount in small.requests)
 
 
+def fit_in_turns(
+    columns: NumaColumns, by_row: Sequence[Sequence[tuple[NumaRequest, int]]], rules: ZoneRules
+) -> Bools:
+    """By row, whether all its pods find zones if they start in this order."""
+    fits = np.ones(columns.rows, dtype=bool)
+    for turn in range(max(map(len, by_row), default=0)):
+        for request, entries in _turn(by_row, turn).items():
+            rows, counts = np.array(entries, dtype=np.int64).T
+            wanted = np.zeros(columns.rows, dtype=np.int64)
+            wanted[rows] = counts
+            fits &= aligned_counts(columns, request, rules, int(counts.max()), wanted > 0) >= wanted
+            columns = with_copies(columns, rows, counts, request, rules)
+    return fits
+
+
 def with_pods_in_turns(
     columns: NumaColumns, by_row: Sequence[Sequence[tuple[NumaRequest, int]]], rules: ZoneRules
 ) -> NumaColumns:
     """The zones after the pods of each row have taken theirs in order; equal pods of a turn are one step."""
     for turn in range(max(map(len, by_row), default=0)):
-        by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
-        for at, pods in enumerate(by_row):
-            if turn < len(pods):
-                request, count = pods[turn]
-                by_request.setdefault(request, []).append((at, count))
-        for request, entries in by_request.items():
+        for request, entries in _turn(by_row, turn).items():
             rows, counts = np.array(entries, dtype=np.int64).T
             columns = with_copies(columns, rows, counts, request, rules)
     return columns
+
+
+def _turn(
+    by_row: Sequence[Sequence[tuple[NumaRequest, int]]], turn: int
+) -> dict[NumaRequest, list[tuple[int, int]]]:
+    """The pods of each row in one turn, by request: row and count."""
+    by_request: dict[NumaRequest, list[tuple[int, int]]] = {}
+    for at, pods in enumerate(by_row):
+        if turn < len(pods):
+            request, count = pods[turn]
+            by_request.setdefault(request, []).append((at, count))
+    return by_request

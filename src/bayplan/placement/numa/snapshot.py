@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +49,10 @@ class NumaSnapshot:
     columns_seen_by: Callable[[NumaRequest], NumaColumns] | None = (
         None  # columns as a pod with this request sees them
     )
+    claims: Mapping[str, Sequence[tuple[NumaRequest, int]]] = field(
+        default_factory=dict
+    )  # by node: pods that do not exist yet, to which zones are promised
+    limited: Callable[[NumaRequest, Ints], Ints] | None = None  # counts of pods beside promised ones
 
     def columns_for(self, request: NumaRequest) -> NumaColumns:
         """The columns as a pod with this request sees them."""
@@ -105,7 +109,8 @@ def first_shortage(zones: NumaSnapshot, request: NumaRequest, node: str, row: in
 
 def aligned_copies(zones: NumaSnapshot, request: NumaRequest, limit: int, nodes: Bools | None = None) -> Ints:
     """By node, how many such pods its zones can align."""
-    return aligned_counts(zones.columns_for(request), request, zones.rules, limit, nodes)
+    counts = aligned_counts(zones.columns_for(request), request, zones.rules, limit, nodes)
+    return counts if zones.limited is None else zones.limited(request, counts)
 
 
 def numa_scores(zones: NumaSnapshot, request: NumaRequest) -> Ints:

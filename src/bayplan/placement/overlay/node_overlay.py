@@ -33,6 +33,7 @@ class OverlayStep:
     rows: Ints
     own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that no term selects by
     version: int = 0  # of the pod index, before the step
+    claimed: bool = False  # pending pods to which the zones of their nodes are promised
     departed: bool = False  # the pods are gone, and only devices are taken from them
 
 
@@ -105,9 +106,9 @@ class NodeOverlay:
         self.watchdog.check()
         return run_filters(self.filter_input, shape)
 
-    def add_pod(self, key: PodKey, shape: PodSignature, row: int) -> None:
-        """Add a pod without a node to a row, whether it fits or not."""
-        self.add_pods(shape, (key,), (row,))
+    def add_pod(self, key: PodKey, shape: PodSignature, row: int, *, claimed: bool = False) -> None:
+        """Add a pod without a node to a row, whether it fits or not. `claimed`: a slot there is promised."""
+        self.add_pods(shape, (key,), (row,), claimed=claimed)
 
     def add_pods(
         self,
@@ -115,6 +116,8 @@ class NodeOverlay:
         keys: Sequence[PodKey],
         rows: Sequence[int] | Ints,
         own: Sequence[PodSignature] = (),
+        *,
+        claimed: bool = False,
     ) -> None:
         """Add pods of equal signature, one per row; a row may occur several times.
 
@@ -124,7 +127,9 @@ class NodeOverlay:
             return
         row_array = np.asarray(rows, dtype=np.int64)
         slots = tuple(self.filter_input.node_snapshot.node_index.slots[row_array].tolist())
-        self._push(True, shape, False, tuple(keys), slots, row_array, tuple(own))
+        self._push(
+            OverlayStep(True, shape, False, tuple(keys), slots, row_array, tuple(own), claimed=claimed)
+        )
 
     def remove_pod(self, key: PodKey) -> None:
         """Remove a pod, whether it ran or was added here; no effect if it has no node."""
@@ -133,21 +138,23 @@ class NodeOverlay:
     def remove_pods(self, keys: Iterable[PodKey]) -> None:
         """Remove pods."""
         pods = self.filter_input.index.pods
-        by_signature: dict[tuple[PodSignature, bool], list[PodKey]] = {}
+        claimed_pods = self.zones.claimed if self.zones is not None else ()
+        by_signature: dict[tuple[PodSignature, bool, bool], list[PodKey]] = {}
         departed: list[PodKey] = []
         for key in dict.fromkeys(keys):
             running = pods.get(key)
             if running is None:
                 departed.append(key)
             else:
-                by_signature.setdefault((running.shape, running.leaving), []).append(key)
-        for (shape, leaving), pod_keys in by_signature.items():
+                alike = (running.shape, running.leaving, key in claimed_pods)
+                by_signature.setdefault(alike, []).append(key)
+        for (shape, leaving, claimed), pod_keys in by_signature.items():
             slots = tuple(pods[key].node for key in pod_keys)
-            self._push(False, shape, leaving, tuple(pod_keys), slots, self._rows_of(np.array(slots)))
+            rows = self._rows_of(np.array(slots))
+            self._push(OverlayStep(False, shape, leaving, tuple(pod_keys), slots, rows, claimed=claimed))
         held = () if self.devices is None else self.devices.holdings.claims.keys() & set(departed)
         if held:
-            keys = tuple(sorted(held, key=str))
-            self._push_departed(keys)
+            self._push_departed(tuple(sorted(held, key=str)))
 
     def restore_pods(self, keys: Iterable[PodKey]) -> None:
         """Add removed pods (not undone since) where they were before. Other pods are ignored."""
@@ -162,7 +169,8 @@ class NodeOverlay:
                     tuple(step.slots[at] for at in positions),
                 )
                 own = tuple(step.own[at] for at in positions) if step.own else ()
-                self._push(True, step.shape, step.leaving, step_keys, slots, step.rows[positions], own)
+                rows = step.rows[positions]
+                self._push(replace(step, added=True, keys=step_keys, slots=slots, rows=rows, own=own))
 
     def checkpoint(self) -> int:
         """A checkpoint for `rollback`."""
@@ -215,14 +223,11 @@ class NodeOverlay:
         self.cache.clear()
         zones.set_in_order(in_order)
 
-    def _push(
-        self, added: bool, shape: PodSignature, leaving: bool, keys: tuple[PodKey, ...],
-        slots: tuple[int, ...], rows: Ints, own: tuple[PodSignature, ...] = (),
-    ) -> None:  # fmt: skip
+    def _push(self, step: OverlayStep) -> None:
         self.watchdog.check()
         index = self.filter_input.index
-        assert not added or index.pods.keys().isdisjoint(keys), keys
-        self.log.push(OverlayStep(added, shape, leaving, keys, slots, rows, own, index.version))
+        assert not step.added or index.pods.keys().isdisjoint(step.keys), step.keys
+        self.log.push(replace(step, version=index.version))
 
     def _push_departed(self, keys: tuple[PodKey, ...]) -> None:
         rows = np.full(len(keys), ABSENT, dtype=np.int64)
@@ -252,7 +257,7 @@ class NodeOverlay:
                 else:
                     np.add.at(node_snapshot.free[resource_row], known_rows, delta)
         if self.zones is not None:
-            self.zones.step(step.shape, step.keys, step.rows, added=added)
+            self.zones.step(step.shape, step.keys, step.rows, added=added, claimed=step.claimed)
         if self.devices is not None:
             self._step_devices(self.devices, step, undone)
         self.touched.append(known_rows)

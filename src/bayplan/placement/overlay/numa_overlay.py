@@ -25,6 +25,7 @@ from bayplan.placement.numa.evictions import ContainerZones, zones_after_evictio
 from bayplan.placement.numa.reports import RunningPod
 from bayplan.placement.numa.resources import whole_pod
 from bayplan.placement.numa.snapshot import NumaSnapshot, numa_request_of
+from bayplan.placement.overlay.zone_claims import ZoneClaims, closed_rows
 
 VIEWS_MAX = 4
 AT_FIRST, ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
@@ -37,7 +38,12 @@ class NumaOverlay:
         self.nodes = nodes
         self.before = snapshot.columns
         columns = replace(self.before, available=self.before.available.copy(), fresh=self.before.fresh.copy())
-        self.snapshot = replace(snapshot, columns=columns, columns_seen_by=self.columns_seen_by)
+        self.snapshot = replace(
+            snapshot, columns=columns, columns_seen_by=self.columns_seen_by, limited=self.limited
+        )
+        self.claims = ZoneClaims(_rows_of(snapshot.claims, nodes))
+        self.claimed: set[PodKey] = set()  # pending pods of the overlay to which zones are promised
+        self.beside_claims: dict[NumaRequest, NumaColumns] = {}  # cache until the next step
         self.views: dict[NumaRequest, NumaColumns] = {}  # columns as pods of equal request see them
         self.added: set[PodKey] = set()  # pods added by the overlay
         self.requests_by_row: dict[int, Counter[NumaRequest]] = {}  # their requests by row
@@ -49,10 +55,22 @@ class NumaOverlay:
         # cache of the amounts of rows without some of their pods
         self.released_rows: dict[tuple[int, frozenset[PodKey]], Ints | None] = {}
 
-    def step(self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, added: bool) -> None:
-        """Pods were added to rows or removed from them; the inverse call undoes it."""
+    def step(
+        self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, added: bool, claimed: bool = False
+    ) -> None:
+        """Pods were added to rows or removed from them; the inverse call undoes it.
+
+        `claimed`: they are pending, and zones of these rows are promised to them.
+        """
         request = numa_request_of(self.snapshot, shape)
         if request is None:
+            return
+        self.beside_claims.clear()
+        if claimed:
+            for key, row in zip(keys, rows.tolist(), strict=True):
+                (self.claimed.add if added else self.claimed.discard)(key)
+                if row != ABSENT:
+                    self.claims.add(row, request, 1 if added else -1)
             return
         for key, row in zip(keys, rows.tolist(), strict=True):
             if row == ABSENT:
@@ -103,7 +121,8 @@ class NumaOverlay:
 
     def copy_added(self, others: NumaOverlay) -> None:
         """Copy the added pods of another overlay."""
-        self.added = set(others.added)
+        self.added, self.claimed = set(others.added), set(others.claimed)
+        self.claims = ZoneClaims({row: list(pods.items()) for row, pods in others.claims.by_row.items()})
         self.requests_by_row = {
             row: Counter(requests) for row, requests in others.requests_by_row.items() if requests
         }
@@ -147,12 +166,28 @@ class NumaOverlay:
         """Set whether pods are assumed to start in the order in which they were added."""
         self.in_order = in_order
         self.views.clear()
+        self.beside_claims.clear()
         self._recompute(np.array(sorted(self.requests_by_row), dtype=np.int64))
 
     def _assign_in_order(self, part: NumaColumns, by_row: Sequence[Mapping[NumaRequest, int]]) -> NumaColumns:
         return with_pods_in_turns(part, [list(requests.items()) for requests in by_row], self.snapshot.rules)
 
     def columns_seen_by(self, request: NumaRequest) -> NumaColumns:
+        """The columns as a pod with this request sees them, without rows whose zones are promised."""
+        if not self.claims.by_row:
+            return self._columns_seen_by(request)
+        if request not in self.beside_claims:
+            columns = self._columns_seen_by(request)
+            closed = self.claims.closed(columns, np.arange(columns.rows), request, self.snapshot.rules)
+            self.beside_claims[request] = closed_rows(columns, closed)
+        return self.beside_claims[request]
+
+    def limited(self, request: NumaRequest, counts: Ints) -> Ints:
+        """How many such pods the rows can have beside the promised ones."""
+        columns = self._columns_seen_by(request)
+        return self.claims.limited(counts, columns, request, self.snapshot.rules)
+
+    def _columns_seen_by(self, request: NumaRequest) -> NumaColumns:
         """The columns as a pod with this request sees them: the zones of equal pods are known."""
         if self.in_order:
             return self.snapshot.columns
@@ -184,6 +219,10 @@ class NumaOverlay:
 
     def columns_within(self, part: NumaColumns, request: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
         """The same, with `part` as the rows before any pod was added."""
+        columns = self._columns_within(part, request, rows, more)
+        return closed_rows(columns, self.claims.closed(columns, rows, request, self.snapshot.rules))
+
+    def _columns_within(self, part: NumaColumns, request: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
         if self.in_order:
             requests = [Counter(self.requests_by_row.get(row, ())) for row in rows.tolist()]
             for row_requests, count in zip(requests, more.tolist(), strict=True):
@@ -267,6 +306,12 @@ class NumaOverlay:
             for resource, amount in zone.available.items():
                 available[self.before.resources[resource], place] = max(amount, 0)
         return available
+
+
+def _rows_of(
+    claims: Mapping[str, Sequence[tuple[NumaRequest, int]]], nodes: Sequence[str]
+) -> dict[int, Sequence[tuple[NumaRequest, int]]]:
+    return {row: claims[name] for row, name in enumerate(nodes) if name in claims} if claims else {}
 
 
 def _write_rows(columns: NumaColumns, rows: Ints, part: NumaColumns) -> None:

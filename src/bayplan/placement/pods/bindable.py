@@ -258,11 +258,8 @@ class _BindableSearch:
             for name, place in placement.assignments.items()
             if name in self.shapes
         }
-        mark = self.overlay.checkpoint()
-        try:
+        with self.overlay.tentative():
             return bind_all(self.overlay, self.shapes, wanted)
-        finally:
-            self.overlay.rollback(mark)
 
     def _by_node(self, name: str, place: Assignment) -> Ints:
         held, room = self.held.get(name), self._room(name)

@@ -92,6 +92,19 @@ class Journal(Protocol):
         """Save all entries and release the folder."""
 
 
+class NullJournal:
+    """Discards all entries: without --journal, decisions are visible in the API only."""
+
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
+        """Discard the entry."""
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class MemoryJournal:
     """A journal in memory; the same bytes that the files would hold."""
 
@@ -215,6 +228,41 @@ def replay(path: Path) -> Iterator[JournalEntry]:
             for entry in _entries(pieces, str(file), last=file is files[-1], after=after):
                 after = entry.sequence
                 yield entry
+
+
+class JournalReader:
+    """Reads a journal that another process may be writing. `read` goes on where it stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lost = False  # entries are missing, because their file was deleted before it was read
+        self._file: Path | None = None
+        self._offset = 0
+        self._last = 0
+
+    def read(self) -> Iterator[JournalEntry]:
+        """The entries since the last call, oldest first. Raises Damaged, and OSError."""
+        for path in self._unread():
+            if path != self._file:
+                self._file, self._offset = path, 0
+            with path.open("rb") as file:
+                file.seek(self._offset)
+                for line in iter(partial(file.readline, LINE_MAX), b""):
+                    if not line.endswith(b"\n"):
+                        break  # it is being written
+                    try:
+                        entry = _decoder.decode(line)
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                        raise Damaged(f"{path}: not an entry of a journal ({error})") from None
+                    self.lost |= entry.sequence != self._last + 1
+                    self._last, self._offset = entry.sequence, self._offset + len(line)
+                    yield entry
+
+    def _unread(self) -> list[Path]:
+        files = _files(self.folder)
+        if self._file is None:
+            return files
+        return [path for path in files if int(_first(path)) >= int(_first(self._file))]
 
 
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW

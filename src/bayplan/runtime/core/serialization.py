@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AnySet
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -19,23 +19,27 @@ _TEXT = frozenset((str,))
 def plain(value: object) -> Any:
     """The value as dicts, lists and scalars. Equal values give equal data."""
     kind: Any = type(value)
-    if kind in _ATOMS:
-        return value
+    return value if kind in _ATOMS else _converter(kind)(value)
+
+
+@cache
+def _converter(kind: Any) -> Callable[[Any], Any]:
+    """What makes plain data of values of one type; found once for each type, as journals hold many values."""
     if (names := _fields(kind)) is not None:
-        data = {MARK: kind.__name__}
-        for name in names:
-            data[name] = plain(getattr(value, name))
-        return data
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return _plain_mapping(value)
-    if isinstance(value, AnySet):
-        return sorted((plain(item) for item in value), key=str)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Fraction):
-        return str(value)
+        return lambda value: {
+            MARK: kind.__name__,
+            **{name: one if type(one := getattr(value, name)) in _ATOMS else plain(one) for name in names},
+        }
+    if issubclass(kind, tuple | list):
+        return lambda value: [one if type(one) in _ATOMS else plain(one) for one in value]
+    if issubclass(kind, Mapping):
+        return _plain_mapping
+    if issubclass(kind, AnySet):
+        return lambda value: sorted(map(plain, value), key=str)
+    if issubclass(kind, Enum):
+        return lambda value: value.value
+    if issubclass(kind, Fraction):
+        return str
     raise TypeError(f"a {kind.__name__} has no plain form")
 
 

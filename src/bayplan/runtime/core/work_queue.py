@@ -7,7 +7,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator
 from itertools import chain
 from typing import Generic, TypeVar
 
-from bayplan.state.admission.queues import NEVER
+from bayplan.state.pending_queue import NEVER
 
 K = TypeVar("K", bound=Hashable)
 

@@ -18,9 +18,6 @@ from bayplan.placement.pods.bindable import BindingTrial, pods_by_node
 from bayplan.state.admission.binding_view import BindingView
 from bayplan.state.admission.usage import PlacedPods
 
-_Named = tuple[Ref, str]
-"""A gang and the name of one of its pod sets."""
-
 
 class PodTrials:
     """The pods of the cluster, those that admitted gangs lack, and those of gangs that are tried.
@@ -31,7 +28,7 @@ class PodTrials:
     def __init__(self, view: BindingView, flavors: Mapping[str, Flavor], watchdog: Watchdog) -> None:
         self.view, self.flavors, self.watchdog = view, flavors, watchdog
         self._overlay: NodeOverlay | None = None
-        self._missing: dict[_Named, list[PodKey]] = {}  # keys for the pods that admitted gangs lack
+        self._missing: dict[Ref, dict[str, list[PodKey]]] = {}  # of admitted gangs, by pod set
         self._moves: dict[tuple[int, int], tuple[int, PlacedPods]] = {}
         self._added = 0
 
@@ -128,7 +125,7 @@ class PodTrials:
         for slot in self.view.slots_of(ref):
             row = self._row(overlay, slot.levels, slot.domain)
             if slot.missing and slot.pod_set.template is not None and row != ABSENT:
-                keys = self._missing.setdefault((ref, slot.pod_set.name), [])
+                keys = self._missing.setdefault(ref, {}).setdefault(slot.pod_set.name, [])
                 keys += self._add(overlay, ref, slot.pod_set, [row] * slot.missing)
 
     def _add(self, overlay: NodeOverlay, ref: Ref, pod_set: PodSet, rows: Sequence[int]) -> list[PodKey]:
@@ -159,8 +156,8 @@ class PodTrials:
         for slot in self.view.slots_of(ref):
             if pod_set in ("", slot.pod_set.name) and (not hosts or slot.domain[-1] in hosts):
                 keys += slot.pods
-        for (gang, name), missing in self._missing.items():
-            if gang == ref and pod_set in ("", name):
+        for name, missing in self._missing.get(ref, {}).items():
+            if pod_set in ("", name):
                 keys += missing if not hosts else self._on_hosts(missing, hosts)
         return keys
 

@@ -44,7 +44,7 @@ class Nominations:
             return
         entry = (-priority, str(pod.key), pod.key)
         if self.in_overlay and entry < self.order[self.in_overlay - 1]:
-            self.overlay.add_pod(pod.key, pod.spec.signature, row)
+            self.overlay.add_pod(pod.key, pod.spec.signature, row, claimed=priority == CLAIMED)
             self.in_overlay += 1
         self.nominated[pod.key] = pod, row
         insort(self.order, entry)
@@ -75,8 +75,9 @@ class Nominations:
     def respect(self, priority: int) -> None:
         """Keep exactly those nominated pods in the overlay that a pod of this priority has to respect."""
         while self.in_overlay < len(self.order) and -self.order[self.in_overlay][0] >= priority:
-            pod, row = self.nominated[self.order[self.in_overlay][-1]]
-            self.overlay.add_pod(pod.key, pod.spec.signature, row)
+            inverse_priority, _, key = self.order[self.in_overlay]
+            pod, row = self.nominated[key]
+            self.overlay.add_pod(key, pod.spec.signature, row, claimed=-inverse_priority == CLAIMED)
             self.in_overlay += 1
         while self.in_overlay and -self.order[self.in_overlay - 1][0] < priority:
             self.in_overlay -= 1

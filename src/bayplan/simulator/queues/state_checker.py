@@ -16,10 +16,11 @@ from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.fixtures import LISTED
 from bayplan.simulator.core.thrown_errors import ErrorInjection
 from bayplan.simulator.queues.workload_view import conditions_of
-from bayplan.state.admission.queues import NEVER, QueueEntryState
+from bayplan.state.admission.queues import QueueEntryState
 from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.admission.usage import AdmittedUsage
+from bayplan.state.pending_queue import NEVER
 
 HOLDERS = (QueueEntryState.ADMITTING, QueueEntryState.QUOTA_RESERVED, QueueEntryState.PLACING)
 CYCLES_MAX = 60
@@ -36,7 +37,7 @@ def check_consistency(state: AdmissionState) -> Iterator[str]:
             yield f"the quota tree says {ours}, gangs use {theirs}"
     pending_in: dict[Ref, list[str]] = {}
     for name, queue in state.pending.queues.items():
-        for entry in queue.pending():
+        for entry in queue.entries():
             pending_in.setdefault(entry.queued_gang.gang.source, []).append(name)
     for ref, entry in state.pending.entries.items():
         queues = pending_in.pop(ref, [])

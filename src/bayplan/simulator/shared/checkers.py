@@ -46,8 +46,17 @@ class ClaimChecker:
     last_over: dict[str, float] = field(default_factory=dict)  # by node
     crossed: int = 0  # how often two processes gave away the same capacity
 
-    def check(self, objects: List, now: float, last_fault: float) -> Iterator[str]:
-        """Yield a sentence for each violation in the current state."""
+    def check(
+        self,
+        objects: List,
+        now: float,
+        last_fault: float,
+        is_known: Callable[[Object], bool] = lambda pod: True,
+    ) -> Iterator[str]:
+        """Yield a sentence for each violation in the current state.
+
+        `is_known` tells whether the scheduler has seen a pod: what it has not seen it cannot respect.
+        """
         nodes, pods = objects("nodes"), objects("pods")
         slots = open_slots(objects("workloads"), pods)
         over = dict(self._over(nodes, pods, slots))
@@ -60,7 +69,9 @@ class ClaimChecker:
                 yield sentence
             elif now - since > TAKEN_SECONDS:
                 yield f"{sentence}, for {now - since:.0f} s"
-        yield from self._check_starts(pods, slots, {node for node, _ in over})
+        known = [pod for pod in pods if is_known(pod)]
+        known_over = over if len(known) == len(pods) else dict(self._over(nodes, known, slots))
+        yield from self._check_starts(pods, slots, {node for node, _ in known_over})
 
     def taken(self, now: float) -> set[str]:
         """The nodes that were used and promised twice a short time ago."""

@@ -13,6 +13,7 @@ from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.backends.embedded.kinds.gangs import GangApi
 from bayplan.backends.fake_controllers.objects import is_terminating, phase_of
 from bayplan.dialects.kai.api import names
+from bayplan.dialects.kueue.names.api_kinds import LOCAL_QUEUES
 from bayplan.model.plan import Bind, Plan, PreemptPod
 from bayplan.model.pod import PodKey
 from bayplan.runtime.controllers.admission.controller import AdmissionController
@@ -42,7 +43,9 @@ from bayplan.simulator.pods.run import CHANCES_BY_SEED, EVENTS, UNCERTAIN_SECOND
 from bayplan.simulator.pods.world import group_kind
 from bayplan.simulator.queues import state_checker
 from bayplan.simulator.queues.checkers import QueueChecker
+from bayplan.simulator.shared import pod_groups
 from bayplan.simulator.shared.checkers import ClaimChecker
+from bayplan.simulator.shared.pod_groups import PodGroupActors, QueuedPods, random_pod_groups
 from bayplan.simulator.shared.world import dense, shared_world
 from bayplan.simulator.subgroups.actors import SubgroupActors
 from bayplan.simulator.subgroups.checkers import (
@@ -60,6 +63,7 @@ JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
 PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
+POD_GROUPS = 0.6  # the share of worlds with queued groups of plain pods, among those without a grouper
 AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
 
@@ -71,9 +75,15 @@ class SharedSimulation(SchedulerSimulation):
     must_settle = False  # who waits is tried again now and then; but nothing may come of it
 
     def __init__(
-        self, seed: int, chances: Chances | None = None, *, processes: int = 1, is_dense: bool | None = None
+        self,
+        seed: int,
+        chances: Chances | None = None,
+        *,
+        processes: int = 1,
+        is_dense: bool | None = None,
+        with_pod_groups: bool | None = None,
     ) -> None:
-        """If `is_dense` is not given, the seed decides: most worlds are dense."""
+        """If `is_dense` is not given, the seed decides: most worlds are dense. So it is with pod groups."""
         rng = Random(f"shared {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
         fault_chances = replace(fault_chances, node_loss=0, node_flap=0)  # nodes have accidents of their own
@@ -92,6 +102,8 @@ class SharedSimulation(SchedulerSimulation):
         self.trees = SubgroupActors(
             self.store, rng, self.world.groups, EPOCH, self.fault_seconds, Random(f"minds {seed}")
         )
+        self.processes = processes
+        self.pod_groups = self._pod_groups(seed, with_pod_groups)
         self.gangs.nodes = self.trees.nodes = self.jobs.nodes  # what one adds another may take away
         self.kinds = {
             **LISTED, "jobsets": JOB_SETS, "gangs": groups, "trees": names.POD_GROUP, "queues": names.QUEUE,
@@ -99,9 +111,9 @@ class SharedSimulation(SchedulerSimulation):
         }  # fmt: skip
         self.compared = ("workloads", "jobs", "jobsets", "pods", "nodes", "gangs", "trees", "queues")
         self.environment = (
-            self.jobs.step, self.gangs.step, self.trees.step, self.fake_controllers().step,
+            self.jobs.step, self.pod_groups.step, self.gangs.step, self.trees.step,
+            self.fake_controllers().step,
         )  # fmt: skip
-        self.processes = processes
         self.second: tuple[RecordingBackend, Loop] | None = None  # the process of admission, if it is another
         self.dues: dict[Loop, float] = {}
         self.paused_until: dict[Loop, float] = {}
@@ -117,6 +129,18 @@ class SharedSimulation(SchedulerSimulation):
         self.admitted_at = -NEVER
         self.bound_at = {JOBS: -NEVER, TREES: -NEVER, GANGS: -NEVER}  # when a pod of a family was bound last
         self.checks = 0
+
+    def _pod_groups(self, seed: int, wanted: bool | None) -> PodGroupActors:
+        """Queued groups of plain pods, in some worlds in which no grouper takes plain pods."""
+        rng = Random(f"pod groups {seed}")
+        by_seed = rng.random() < POD_GROUPS and not self.world.with_grouper
+        found: list[QueuedPods] = []
+        if by_seed if wanted is None else wanted:
+            queues = [obj["metadata"]["name"] for kind, obj in self.world.rules if kind is LOCAL_QUEUES]
+            arrivals = self.world.gangs.arrivals or self.world.jobs.arrivals
+            moments = [arrival.when for arrival in arrivals]
+            found = random_pod_groups(rng, queues, moments, small=self.is_dense)
+        return PodGroupActors(self.store, rng, found, EPOCH, intrudes=self.processes == 2)
 
     # ── processes ──
 
@@ -206,7 +230,8 @@ class SharedSimulation(SchedulerSimulation):
     def problems(self) -> Iterator[str]:
         self.checks += 1
         self._note_disturbed()
-        yield from self.claims.check(self.listed, self.now, self.last_fault)
+        known = self.scheduler.state.store.pods
+        yield from self.claims.check(self.listed, self.now, self.last_fault, lambda pod: key_of(pod) in known)
         self.job_checker.taken = self.claims.taken(self.now)
         yield from self.job_checker.check(self._of_jobs, self.now)
         admissions = self.quota_checker.admissions
@@ -271,6 +296,13 @@ class SharedSimulation(SchedulerSimulation):
         found = self.listed(plural)
         return [pod for pod in found if gang_of(pod)] if plural == "pods" else found
 
+    def _of_owned_jobs(self, plural: str) -> list[Object]:
+        """The same without queued groups of plain pods, which no job owns."""
+        found = self._of_jobs(plural)
+        if plural == "workloads":
+            return [one for one in found if not pod_groups.is_of_pods(one)]
+        return [pod for pod in found if not pod_groups.group_of(pod)] if plural == "pods" else found
+
     def _of_trees(self, plural: str) -> list[Object]:
         """List objects of a kind; groups are those with sub-groups."""
         return self.listed("trees" if plural == "groups" else plural)
@@ -280,7 +312,7 @@ class SharedSimulation(SchedulerSimulation):
         if plural in ("jobs", "jobsets"):
             return []
         found = self.listed("gangs" if plural == "groups" else plural)
-        return [pod for pod in found if not gang_of(pod) and not group_of(pod)] if plural == "pods" else found
+        return [pod for pod in found if _family(pod) == GANGS] if plural == "pods" else found
 
     def _without_pods(self, plural: str) -> list[Object]:
         """List objects of a kind, but no pods: claims are checked more strictly."""
@@ -311,9 +343,10 @@ class SharedSimulation(SchedulerSimulation):
                 yield f"{entry.ref.name} stays {entry.state} forever"
         yield from self.claims.check_end(self.listed)
         yield from self.quota_checker.check(self._without_pods, self.end)
-        yield from jobs_checkers.final_violations(self._of_jobs, self.jobs.written)
+        yield from jobs_checkers.final_violations(self._of_owned_jobs, self.jobs.written)
+        yield from pod_groups.final_violations(self.listed, self.pod_groups.groups)
         yield from state_checker.final_violations(self.admission, self.store, self.now, self.error_injection)
-        known = {PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self.listed("pods")}
+        known = {key_of(pod) for pod in self.listed("pods")}
         yield from self.tree_checker.check(self._of_trees, self.end, known, exact=False)
         yield from self.pod_checker.check(
             self._of_gangs, self.end, lambda pod: "", self.disturbed, exact=False
@@ -348,8 +381,13 @@ class SharedSimulation(SchedulerSimulation):
         self.report.faults["displaced"] += len(self.tree_checker.preempted | self.pod_checker.preempted)
 
 
+def key_of(pod: Object) -> PodKey:
+    """The key of a pod."""
+    return PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+
 def _family(pod: Object) -> str:
-    return JOBS if gang_of(pod) else TREES if group_of(pod) else GANGS
+    return JOBS if gang_of(pod) or pod_groups.group_of(pod) else TREES if group_of(pod) else GANGS
 
 
 def _dialect(action: Any) -> str:

@@ -1,6 +1,8 @@
 """Pods, volumes and nodes as the filters of binding read them, for admission.
 
 The pod index is made when the first gang or pod needs it: most clusters admit gangs that no filter concerns.
+It refers to the signatures that the scheduler of the process has as well. The index itself is not shared:
+each role applies its changes in its own order.
 """
 
 from __future__ import annotations

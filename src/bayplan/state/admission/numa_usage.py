@@ -125,6 +125,26 @@ class NumaUsage:
         """When the next check of outdated reports is due."""
         return self.cache.next_due()
 
+    def promised_on(self, node: Node) -> tuple[NumaColumns, dict[Ref, list[tuple[NumaRequest, int]]]] | None:
+        """The zones of a node by a report that counts all its pods, and the pods that gangs miss there.
+
+        None if there is no such report: then it is not known what is left. A report without a fingerprint
+        does not tell which pods it counts.
+        """
+        view = self.cache.views.get(node.name, reports.EMPTY_VIEW)
+        pending, theirs = self._pending_on(node, view)
+        if view.report is None or view.report.fingerprint is None or view.reserved.keys() - theirs:
+            return None
+        zones, is_fresh = reports.current_zones(replace(view, reserved={}), self.cache.policy)
+        if zones is None or not is_fresh:
+            return None
+        guests = self.host_pods.get(node.labels.get(HOSTNAME, node.name), {})
+        missing: dict[Ref, list[tuple[NumaRequest, int]]] = {}
+        for key, pods in pending.items():
+            if pods.pending:
+                missing.setdefault(guests[key].gang, []).append((pods.request, pods.pending))
+        return zone_columns([node], {node.name: zones}), missing
+
     # ── the view ───────────────────────────────────────────────────────────────────────────────────
 
     def stocks(self, supplies: Mapping[str, CapacitySnapshot]) -> dict[str, NumaStock]:

@@ -14,7 +14,7 @@ from bayplan.placement.overlay.topology_numa_overlay import NumaStock
 from bayplan.placement.overlay.topology_overlay import KnownRows
 from bayplan.state.admission.binding_view import BindingView
 from bayplan.state.admission.config import AdmissionConfig
-from bayplan.state.admission.queues import PendingQueues, QueueEntry, QueueEntryState
+from bayplan.state.admission.queues import AdmissionQueues, QueueEntry, QueueEntryState
 from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.reservations import Reservation
 from bayplan.state.admission.usage import GangUsage
@@ -60,7 +60,7 @@ Failed = Callable[[QueueEntry, Exception], None]
 
 
 def heads_of(
-    config: AdmissionConfig, pending: PendingQueues, now: float, failed: Failed | None = None
+    config: AdmissionConfig, pending: AdmissionQueues, now: float, failed: Failed | None = None
 ) -> list[QueueHead]:
     """The gangs that wait for a placement, and the head of every queue; errors of one gang go to `failed`."""
     turns = [entry for entry in pending.placing.values() if entry.due <= now]
@@ -79,7 +79,7 @@ def heads_of(
     return heads
 
 
-def head_of(config: AdmissionConfig, pending: PendingQueues, entry: QueueEntry) -> QueueHead:
+def head_of(config: AdmissionConfig, pending: AdmissionQueues, entry: QueueEntry) -> QueueHead:
     """The head of a queue, from its entry."""
     pending_queue = pending.queues.get(entry.queue)
     alike: Iterable[QueuedGang] = ()

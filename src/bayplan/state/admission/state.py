@@ -35,7 +35,7 @@ from bayplan.state.admission.binding_view import BindingFacts
 from bayplan.state.admission.config import AdmissionConfig, ConfigChange
 from bayplan.state.admission.numa_usage import NumaUsage
 from bayplan.state.admission.other_pods import UnmanagedPods
-from bayplan.state.admission.queues import PendingQueues, QueueEntry, QueueEntryState
+from bayplan.state.admission.queues import AdmissionQueues, QueueEntry, QueueEntryState
 from bayplan.state.admission.reservations import Reservations
 from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHead, heads_of
 from bayplan.state.admission.taken_nodes import TakenNodes
@@ -65,9 +65,9 @@ class AdmissionState:
         self.usage = AdmittedUsage(watcher=self.numa.count_gang, cluster=self.cluster)
         self.unmanaged = UnmanagedPods(self.usage)
         self.ledger = self.unmanaged.ledger
-        self.pending = PendingQueues()
+        self.pending = AdmissionQueues()
         self.reservations = Reservations()
-        self.taken = TakenNodes(self.usage, self.unmanaged)
+        self.taken = TakenNodes(self.usage, self.unmanaged, self.numa)
         self.binding = BindingFacts(self.usage, self.unmanaged)
         self._wakeups = AdmissionWakeups(self.config, self.usage, self.pending)
         self.assumed: dict[Ref, Admission] = {}
@@ -274,12 +274,12 @@ class AdmissionState:
         self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
     ) -> list[QueueHead]:
         """The gangs to decide on now: those that wait for a placement, and the head of every queue."""
-        for entry in self.pending.due(now):
+        for entry in self.pending.pending.expired(now):
             self._expired(entry, now, unread)
-        self._check_taken()
         if self.numa.active and self.numa.catch_up(now):
             self.generation += 1
             self._wakeups.capacity_freed(self.usage.topologies)
+        self._check_taken()
         return heads_of(self.config, self.pending, now, failed)
 
     def _check_taken(self) -> None:
@@ -396,4 +396,4 @@ class AdmissionState:
         if self.pending.is_ready():
             return now
         placing = self.pending.placing.values()
-        return min(self.pending.next_due(), self.numa.next_due(), *(entry.due for entry in placing))
+        return min(self.pending.pending.next_due(), self.numa.next_due(), *(entry.due for entry in placing))

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node
 from bayplan.model.pod import Pod, PodKey
+from bayplan.placement.numa.alignment import USUAL
+from bayplan.placement.overlay.zone_claims import lost_nodes
+from bayplan.state.admission.numa_usage import NumaUsage
 from bayplan.state.admission.other_pods import GangVersions, UnmanagedPods
 from bayplan.state.admission.usage import AdmittedUsage, GangUsage
 from bayplan.state.cluster.topology_state import TopologyState
@@ -19,8 +22,8 @@ from bayplan.state.cluster.topology_state import TopologyState
 class TakenNodes:
     """Checks the nodes that changed, and knows the hosts that each gang has lost to other pods."""
 
-    def __init__(self, usage: AdmittedUsage, unmanaged: UnmanagedPods) -> None:
-        self.usage, self.unmanaged = usage, unmanaged
+    def __init__(self, usage: AdmittedUsage, unmanaged: UnmanagedPods, numa: NumaUsage) -> None:
+        self.usage, self.unmanaged, self.numa = usage, unmanaged, numa
         self.changed: set[str] = set()  # nodes or hosts to check
         self.on_host: dict[str, frozenset[Ref]] = {}  # the gangs that have lost it
 
@@ -47,8 +50,11 @@ class TakenNodes:
     def check(self) -> set[Ref]:
         """Check the nodes that changed. Returns the gangs for which something is different now."""
         different: set[Ref] = set()
+        if self.numa.active:
+            self.touch(self.numa.cache.touched | self.numa.changed)
         for host in {self._host(name) for name in self.changed}:
-            before, after = self.on_host.pop(host, frozenset()), frozenset(self._losers(host))
+            losers = frozenset(self._losers(host)) or frozenset(self._losers_of_zones(host))
+            before, after = self.on_host.pop(host, frozenset()), losers
             if after:
                 self.on_host[host] = after
             different |= before ^ after
@@ -82,6 +88,22 @@ class TakenNodes:
                 lack = _minus(lack, open_slots)
             if not lack:
                 return
+
+    def _losers_of_zones(self, host: str) -> Iterator[Ref]:
+        """The gangs that have to leave the host, since its zones have no room for all slots."""
+        node = self.usage.nodes.get(self.usage.hosts.get(host, host)) if self.numa.active else None
+        promised = self.numa.promised_on(node) if node is not None else None
+        if promised is None:
+            return
+        columns, missing = promised
+        families = [(ref, self.unmanaged.families[ref]) for ref in missing if ref in self.unmanaged.families]
+        waiting = [family for family, _ in self._open_slots(host)]
+        families = [(ref, family) for ref, family in families if any(family is one for one in waiting)]
+        for ref, family in sorted(families, key=lambda pair: self._rank(pair[1]), reverse=True):
+            if not lost_nodes(columns, {0: [pods for each in missing.values() for pods in each]}, USUAL):
+                return
+            del missing[ref]
+            yield from (version for version in family.versions if version in self.usage.by_gang)
 
     def _open_slots(self, host: str) -> Iterator[tuple[GangVersions, Mapping[str, int]]]:
         """The gangs with slots on the host that no bound pod has, and the capacity of these slots."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bayplan.state.admission.config import AdmissionConfig
-from bayplan.state.admission.queues import PendingQueues
+from bayplan.state.admission.queues import AdmissionQueues
 from bayplan.state.admission.usage import AdmittedUsage, GangUsage
+from bayplan.state.pending_queue import WakeupEvent
 
 
 class AdmissionWakeups:
     """Wakes the pending queues that a change may help."""
 
-    def __init__(self, config: AdmissionConfig, usage: AdmittedUsage, pending: PendingQueues) -> None:
+    def __init__(self, config: AdmissionConfig, usage: AdmittedUsage, pending: AdmissionQueues) -> None:
         self._config, self._usage, self._pending = config, usage, pending
 
     def wake_all(self) -> None:
@@ -28,7 +29,7 @@ class AdmissionWakeups:
                 lambda entry: not freed.isdisjoint(self._config.topologies_of(entry.queued_gang))
             )
         for name in (name for topology in freed for name in self._config.queues_on(topology)):
-            self._pending.wake(name, room=True)
+            self._pending.wake(name, WakeupEvent.CAPACITY_FREED)
 
     def usage_released(self, usage: GangUsage) -> None:
         """A gang released its quota in one quota tree, and its capacity in its topologies."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 from weakref import ref
 
+T = TypeVar("T")
 Amounts = Mapping[str, int]
 
 
@@ -24,6 +25,14 @@ class ClusterState:
 
     def __init__(self) -> None:
         self._topologies: list[ref[UsesNodes]] = []  # those that still exist
+        self._only: dict[Callable[[], Any], Any] = {}
+
+    def only(self, kind: Callable[[], T]) -> T:
+        """The one object of a class that all controllers of the process use, such as a cache of values."""
+        if kind not in self._only:
+            self._only[kind] = kind()
+        found: T = self._only[kind]
+        return found
 
     def join(self, topology: UsesNodes) -> None:
         """A topology shares its values from now on, as long as it exists."""

@@ -90,9 +90,9 @@ class QueueCounters:
             key for key, way in state.config.namespace_queues.items() if way.stop is not StopPolicy.OPEN
         }
         refused = {
-            name: pending.rejected
-            for name, pending in state.pending.queues.items()
-            if pending.rejected and not pending.strict
+            name: rejected
+            for name, queue in state.pending.queues.items()
+            if not queue.strict and (rejected := queue.rejected())
         }
         before, now = self._waiting, dict[int, _PendingCount]()
         for queue_entry in state.pending.entries.values():

@@ -153,6 +153,11 @@ def largest_by_level(supply: CapacitySnapshot, shape: Mapping[str, int]) -> list
     ]
 
 
+def pods_by_domain(supply: CapacitySnapshot, level: int, shape: Mapping[str, int]) -> Ints:
+    """How many pods with these requests fit now in each domain of a level."""
+    return _sums(supply, level, _pods(supply, shape)) if supply.leaves else np.zeros(0, np.int64)
+
+
 def total(supply: CapacitySnapshot, resource: str) -> int:
     """Total allocatable of a resource over all usable nodes."""
     return int(_totals(supply, resource).sum())

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS
+from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey, Slot
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
 
 Amounts = Mapping[str, int]
+
+
+class SlotClaim(NamedTuple):
+    """The slots of a pod set on a host: how many, and what a pod requests of the node and of its zones."""
+
+    count: int
+    amounts: Amounts
+    zones: NumaRequest | None
 
 
 class SlotClaims:
@@ -24,8 +34,9 @@ class SlotClaims:
 
     def __init__(self, nodes: NodeStore) -> None:
         self.nodes = nodes
-        self.gangs: dict[Ref, dict[Slot, tuple[int, Amounts]]] = {}  # slots and requests of one pod, by gang
-        self.counts: dict[Slot, dict[Ref, tuple[int, Amounts]]] = {}  # the same, by slot
+        self.gangs: dict[Ref, dict[Slot, SlotClaim]] = {}
+        self.counts: dict[Slot, dict[Ref, SlotClaim]] = {}  # the same, by slot
+        self.open: dict[Slot, int] = {}  # how many pods are missing in a slot
         self.takers: dict[Slot, set[PodKey]] = {}
         self.slots: dict[PodKey, Slot] = {}  # of the takers
         self.waiting: dict[PodKey, Pod] = {}  # those that are not bound
@@ -63,13 +74,27 @@ class SlotClaims:
             if slot is not None and slot in self.counts
         }
 
-    def taken(self) -> dict[Ref, str]:
+    def zones(self, *, with_pending: bool = False) -> dict[str, list[tuple[NumaRequest, int]]]:
+        """By node: the pods that slots are open for and what they request of zones; or all that wait."""
+        found: dict[str, list[tuple[NumaRequest, int]]] = {}
+        for slot, count in self.open.items():
+            request = next(iter(self.counts[slot].values())).zones
+            if request is not None:
+                found.setdefault(self.nodes.node_of(slot.host), []).append((request, count))
+        for pod, node in self.pending().values() if with_pending else ():
+            if pod.spec.signature.zones is not None:
+                found.setdefault(node, []).append((pod.spec.signature.zones, 1))
+        return found
+
+    def taken(self, without_zones: Collection[str] = ()) -> dict[Ref, str]:
         """Gangs with pending pods, none of them bound, that have a slot on a node that is overbooked.
+
+        So are nodes whose zones have no room for all slots.
 
         Other pods were bound there before their scheduler knew of the slots. No pod of the gang may start
         until admission has moved or evicted the gang, or the gang would start in part.
         """
-        overbooked = self._overbooked() if self.waiting else set()
+        overbooked = self._overbooked().union(without_zones) if self.waiting else set()
         if not overbooked:
             return {}
         found: dict[Ref, str] = {}
@@ -104,7 +129,7 @@ class SlotClaims:
             freed |= self._hold(slot)
         return freed
 
-    def _set_gang(self, ref: Ref, slots: Mapping[Slot, tuple[int, Amounts]]) -> bool:
+    def _set_gang(self, ref: Ref, slots: Mapping[Slot, SlotClaim]) -> bool:
         before = self.gangs.get(ref, {})
         if before == slots:
             return False
@@ -128,15 +153,17 @@ class SlotClaims:
             slot.gang.namespace, f"{slot.gang.name}/{slot.pod_set}/{slot.host}"
         )  # no pod has a slash
         claims = self.counts.get(slot, {})
-        count = sum(number for number, _ in claims.values()) - len(self.takers.get(slot, ()))
+        count = sum(claim.count for claim in claims.values()) - len(self.takers.get(slot, ()))
         if count <= 0:
+            self.open.pop(slot, None)
             return self.nodes.release(owner)
-        requests = next(iter(claims.values()))[1]
+        self.open[slot] = count
+        requests = next(iter(claims.values())).amounts
         amounts = {name: amount * count for name, amount in requests.items()}
         return self.nodes.hold(LedgerEntry(owner, self.nodes.node_of(slot.host), amounts))
 
 
-def _slots_of(queued_gang: QueuedGang) -> dict[Slot, tuple[int, Amounts]]:
+def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
     """The slots of a gang on hosts. In a topology that ends above the host, a slot has no host yet.
 
     An evicted gang keeps its slots until its quota is released. Admission counts them as long, and what a
@@ -144,12 +171,13 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, tuple[int, Amounts]]:
     """
     if queued_gang.admission is None:
         return {}
-    requests = {one.name: {**one.requests, PODS: 1} for one in queued_gang.gang.root.pod_sets()}
-    found: dict[Slot, tuple[int, Amounts]] = {}
+    requests = {one.name: ({**one.requests, PODS: 1}, one.zones) for one in queued_gang.gang.root.pod_sets()}
+    found: dict[Slot, SlotClaim] = {}
     for part in queued_gang.admission.pod_sets:
         if part.assignment is None or part.assignment.levels[-1:] != (HOSTNAME,) or part.name not in requests:
             continue
         for share in part.assignment.shares:
             slot = Slot(queued_gang.family, part.name, share.values[-1])
-            found[slot] = found.get(slot, (0, {}))[0] + share.count, requests[part.name]
+            before = found[slot].count if slot in found else 0
+            found[slot] = SlotClaim(before + share.count, *requests[part.name])
     return found

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from bayplan.model.gang import Ref
+from bayplan.state.pending_queue import NEVER, EquivalenceClass, Line, PendingQueue, WakeupEvent, backoff
 
-BACKOFF_FIRST = 1.0
 BACKOFF_MAX = 10.0  # plus a hundredth of a second per pod
 BACKOFF_LIMIT = 60.0
 HEADS_MAX = 64  # gangs per cycle
 PODS_MAX = 512  # single pods per cycle
 WEIGHT_MAX = 10_000  # pods per cycle in total, except for the first gang
-SPARE = 64
 WAKEUP_DELAY = 1.0  # delay in seconds after an event that rarely helps
 WAKEUPS_PER_SECOND = 10  # delayed wakeups per second
-NEVER = float("inf")
 
 
 class EntryState(StrEnum):
@@ -31,22 +28,6 @@ class EntryState(StrEnum):
     PREEMPTING = "preempting"  # pods are being preempted for it
     BINDING = "binding"  # decided; the binds are in flight
     RUNNING = "running"  # every pod has a node
-
-
-class WakeupEvent(StrEnum):
-    """An event that may make an unschedulable gang schedulable."""
-
-    NODE_CHANGED = "node_changed"  # a node was added or changed
-    CAPACITY_FREED = "capacity_freed"  # a pod freed capacity
-    POD_BOUND = "pod_bound"  # a pod was bound to a node
-    STORAGE_CHANGED = "storage_changed"  # a volume, claim or storage class changed
-    DEVICES_CHANGED = "devices_changed"  # a slice or class of devices changed, or a claim lost its devices
-    NUMA_CHANGED = "numa_changed"  # the NUMA report of a node changed
-    RESERVATION_ENDED = "reservation_ended"  # a backfill reservation ended
-    SHARE_CHANGED = "share_changed"  # a queue changed, or its usage or requests decreased
-    SPEC_CHANGED = "spec_changed"  # the spec of a running gang changed: it may be preempted now
-    USAGE_GROWN = "usage_grown"  # usage of a queue above its quota grew, or other queues request more
-    VICTIMS_ADDED = "victims_added"  # nominated pods of queues were bound, or a budget allows more evictions
 
 
 DELAYED_EVENTS = frozenset({WakeupEvent.USAGE_GROWN, WakeupEvent.VICTIMS_ADDED})
@@ -68,7 +49,7 @@ class SchedulingEntry:
     due: float = NEVER
     tries: int = 0
     not_before: float = -NEVER  # no wakeup before this time
-    equivalence: EquivalenceClass | None = None  # its class of equivalent unschedulable entries
+    equivalence: Group | None = None  # its class of equivalent unschedulable entries
     stamp: int = 0  # grows with every move: older references to the entry are invalid
 
     @property
@@ -76,32 +57,18 @@ class SchedulingEntry:
         return (-self.priority, self.since, self.arrival, self.ref.namespace, self.ref.name)
 
 
-HeapItem = tuple[tuple[int, float, int, str, str], int, Ref]
-
-
-@dataclass(slots=True, eq=False)
-class EquivalenceClass:
-    """Equivalent unschedulable entries: as long as the first does not fit, none does."""
-
-    key: Hashable
-    events: frozenset[WakeupEvent]
-    entries: list[HeapItem] = field(default_factory=list)  # a heap
-    burst: int = 1  # entries woken at once; doubled as long as they fit
-    woken: float = -NEVER  # last timed wakeup
+Group = EquivalenceClass[SchedulingEntry]
 
 
 class SchedulingQueue:
-    """All entries. No call scans all of them, except for an occasional cleanup."""
+    """The entries by state. Entries to be tried are in one line for each fair-share queue."""
 
     def __init__(self) -> None:
-        self.entries: dict[Ref, SchedulingEntry] = {}
+        self.pending: PendingQueue[SchedulingEntry] = PendingQueue()
+        self.entries = self.pending.entries
         self.to_report: dict[Ref, None] = {}  # incomplete gangs whose reason is to be reported
-        self.classes: dict[Hashable, EquivalenceClass] = {}
-        self.by_event: dict[WakeupEvent, dict[EquivalenceClass, None]] = {event: {} for event in WakeupEvent}
-        self._delayed: dict[EquivalenceClass, None] = {}  # to be woken with a delay
-        self._ready: dict[str, list[HeapItem]] = {}  # by fair-share queue
-        self._due: list[tuple[float, int, int, Ref]] = []
-        self._count = 0
+        self._delayed: dict[Group, None] = {}  # to be woken with a delay
+        self._ready: dict[str, Line[SchedulingEntry]] = {}  # by fair-share queue
 
     # ── moving ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,37 +81,30 @@ class SchedulingQueue:
 
     def drop(self, ref: Ref) -> None:
         """Remove a gang. Equivalent entries are tried in its place."""
-        entry = self.entries.pop(ref, None)
+        entry = self.pending.drop(ref)
         if entry is not None:
             self._detach(entry)
-            self._tidy_dropped()
+            for group in self.pending.unused_classes():
+                self._forget(group)
 
     def move(self, entry: SchedulingEntry, place: EntryState, due: float = NEVER) -> None:
         """Change the state of an entry; `due` is when it expires."""
+        self.pending.move(entry, NEVER if place is EntryState.READY else due)
         self._detach(entry)
-        entry.state, entry.due = place, due
+        entry.state = place
         if place is EntryState.READY:
-            heapq.heappush(self._ready.setdefault(entry.queue, []), (entry.rank, entry.stamp, entry.ref))
-            self._tidy_ready(entry.queue)
-        elif due < NEVER:
-            self._schedule(entry)
-        if place is EntryState.RUNNING:
+            self.pending.add_to(self._ready.setdefault(entry.queue, Line()), entry)
+        elif place is EntryState.RUNNING:
             entry.tries = 0
 
     def _detach(self, entry: SchedulingEntry) -> None:
+        """An entry has left its place: if it was to be tried for its class, another one is."""
         self.to_report.pop(entry.ref, None)
-        entry.stamp = self._count = self._count + 1
         if entry.state is EntryState.READY and entry.equivalence is not None:
             self._wake_class(entry.equivalence, 1)
         if entry.equivalence is not None:
             self._delayed.pop(entry.equivalence, None)
         entry.equivalence = None
-
-    def postpone(self, entry: SchedulingEntry, due: float) -> None:
-        """Keep the state of an entry and set another due time."""
-        entry.due = due
-        if due < NEVER:
-            self._schedule(entry)
 
     def mark_unschedulable(
         self, entry: SchedulingEntry, key: Hashable, events: frozenset[WakeupEvent], due: float
@@ -153,48 +113,49 @@ class SchedulingQueue:
 
         Entries it was tried for would be rejected the same way, so they wait for the same events.
         """
-        group, entry.equivalence = (
-            entry.equivalence,
-            None,
-        )  # it was tried itself: no other entry is tried in its place
-        if group is not None:
-            group.burst = 1
-        self.move(entry, EntryState.UNSCHEDULABLE, due)
+        group = self._tried(entry, EntryState.UNSCHEDULABLE, due)
         self._join(entry, (key, events), events)
-        if group is not None and group.key != (key, events) and self.classes.get(group.key) is group:
+        if group is None:
+            return
+        group.burst = 1
+        if group.key != (key, events) and self.pending.classes.get(group.key) is group:
             self._move_class(group, key, events)
 
-    def _move_class(self, group: EquivalenceClass, key: Hashable, events: frozenset[WakeupEvent]) -> None:
+    def _move_class(self, group: Group, key: Hashable, events: frozenset[WakeupEvent]) -> None:
         """Move the other entries of a class to the class of the new events, if they are still equivalent."""
-        alike = isinstance(group.key, tuple) and group.key[0] == key
-        for _, stamp, ref in list(group.entries) if alike else ():
-            other = self.entries.get(ref)
-            if other is not None and other.stamp == stamp and other.state is EntryState.UNSCHEDULABLE:
-                self._join(other, (key, events), events)
-        if alike:
-            self._drop_class(group)
+        if isinstance(group.key, tuple) and group.key[0] == key:
+            for other in group.line:
+                if other.state is EntryState.UNSCHEDULABLE:
+                    self._join(other, (key, events), events)
+            self._forget(group)
 
     def mark_preempting(self, entry: SchedulingEntry, events: frozenset[WakeupEvent], due: float) -> None:
         """Pods are being preempted for an entry; the events wake it too."""
-        group, entry.equivalence = entry.equivalence, None
-        self.move(entry, EntryState.PREEMPTING, due)
+        group = self._tried(entry, EntryState.PREEMPTING, due)
         self._join(entry, (entry.ref, events), events)
         self._wake_more(group)
 
     def mark_binding(self, entry: SchedulingEntry, due: float) -> None:
         """Its binds are in flight. Equivalent entries may fit as well."""
+        self._wake_more(self._tried(entry, EntryState.BINDING, due))
+
+    def _tried(self, entry: SchedulingEntry, place: EntryState, due: float) -> Group | None:
+        """An entry was tried itself: none is tried in its place. Returns the class it was tried for."""
         group, entry.equivalence = entry.equivalence, None
-        self.move(entry, EntryState.BINDING, due)
-        self._wake_more(group)
+        self.move(entry, place, due)
+        return group
 
     def back_off(self, entry: SchedulingEntry, now: float) -> None:
         """Requeue with exponential backoff; the maximum delay grows with the size of the gang."""
         entry.tries += 1
         limit = min(BACKOFF_MAX + entry.size / 100, BACKOFF_LIMIT)
-        delay = min(BACKOFF_FIRST * 2.0 ** min(entry.tries - 1, 10), limit)
-        self.move(entry, EntryState.BACKOFF, now + delay)
+        self.move(entry, EntryState.BACKOFF, now + backoff(entry.tries, limit))
 
-    def _wake_more(self, group: EquivalenceClass | None) -> None:
+    def postpone(self, entry: SchedulingEntry, due: float) -> None:
+        """Keep the state of an entry and set another due time."""
+        self.pending.postpone(entry, due)
+
+    def _wake_more(self, group: Group | None) -> None:
         """An entry of the class was helped: wake more of them."""
         if group is not None:
             group.burst = min(2 * group.burst, PODS_MAX)
@@ -205,11 +166,11 @@ class SchedulingQueue:
     def wake(self, events: Iterable[WakeupEvent], now: float) -> None:
         """Wake the first entries of each class that the events may help."""
         happened = frozenset(events)
-        groups = {group: None for event in happened - DELAYED_EVENTS for group in self.by_event[event]}
-        for group in groups:
+        for group in self.pending.waiting_for(happened - DELAYED_EVENTS):
             self._wake_class(group, group.burst, now)
-        later = {group: None for event in happened & DELAYED_EVENTS for group in self.by_event[event]}
-        for group in sorted(later, key=lambda group: group.entries[:1]):
+        later = self.pending.waiting_for(happened & DELAYED_EVENTS)
+        firsts = [(first.rank, group) for group in later if (first := group.line.first()) is not None]
+        for _, group in sorted(firsts, key=lambda one: one[0]):
             self._wake_soon(group, now)
 
     def wake_soon(self, entry: SchedulingEntry, now: float) -> None:
@@ -217,11 +178,10 @@ class SchedulingQueue:
         if entry.equivalence is not None and entry.state is EntryState.UNSCHEDULABLE:
             self._wake_soon(entry.equivalence, now)
 
-    def _wake_soon(self, group: EquivalenceClass, now: float) -> None:
+    def _wake_soon(self, group: Group, now: float) -> None:
         """Limit delayed wakeups per second; events during the delay are covered by it."""
-        for event in group.events & DELAYED_EVENTS:
-            self.by_event[event].pop(group, None)
-        first = next((one for item in group.entries if (one := self._current(item)) is not None), None)
+        self.pending.ignore(group, group.events & DELAYED_EVENTS)
+        first = group.line.first()
         if first is not None and group not in self._delayed:
             due = now + WAKEUP_DELAY + len(self._delayed) / WAKEUPS_PER_SECOND
             self._delayed[group] = None
@@ -237,15 +197,11 @@ class SchedulingQueue:
         if entry.state is EntryState.UNSCHEDULABLE:
             self.postpone(entry, now + again)
 
-    def _wake_class(self, group: EquivalenceClass, count: int, now: float | None = None) -> None:
-        while group.entries and count > 0:
-            _, stamp, ref = heapq.heappop(group.entries)
-            entry = self.entries.get(ref)
-            if entry is None or entry.stamp != stamp:
-                continue
+    def _wake_class(self, group: Group, count: int, now: float | None = None) -> None:
+        while count > 0 and (entry := group.line.pop()) is not None:
             count -= 1
             if entry.state is EntryState.PREEMPTING:  # the preemption is in progress: no hurry
-                heapq.heappush(group.entries, (entry.rank, stamp, ref))
+                group.line.push(entry)
                 if now is not None and entry.due > now + 1.0:
                     self.postpone(entry, now + 1.0)
                 return
@@ -254,27 +210,16 @@ class SchedulingQueue:
                 continue
             self.move(entry, EntryState.READY)
             entry.equivalence = group
-        if not group.entries:
-            self._drop_class(group)
+        if not group.line:
+            self._forget(group)
 
     def _join(self, entry: SchedulingEntry, key: Hashable, events: frozenset[WakeupEvent]) -> None:
-        group = self.classes.get(key)
-        if group is None:
-            group = self.classes[key] = EquivalenceClass(key, events)
-        for event in events:
-            self.by_event[event][group] = None
-        entry.equivalence = group
-        heapq.heappush(group.entries, (entry.rank, entry.stamp, entry.ref))
-        if len(group.entries) > 2 * len(self.entries) + SPARE:
-            group.entries = [item for item in group.entries if self._current(item) is not None]
-            heapq.heapify(group.entries)
+        entry.equivalence = self.pending.join(entry, key)
+        self.pending.wait_for(entry.equivalence, events)
 
-    def _drop_class(self, group: EquivalenceClass) -> None:
-        if self.classes.get(group.key) is group:
-            del self.classes[group.key]
+    def _forget(self, group: Group) -> None:
+        if self.pending.forget(group):
             self._delayed.pop(group, None)
-            for event in group.events:
-                self.by_event[event].pop(group, None)
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -282,58 +227,47 @@ class SchedulingQueue:
         """The gangs to try now, best first, after the gangs that only need a report."""
         to_report = [ref for ref, _ in zip(self.to_report, range(HEADS_MAX), strict=False)]
         taken = self._heads_of("", 1)
-        first = [
-            (self._ready[queue][0], queue) for queue in list(self._ready) if queue and self._has_ready(queue)
-        ]
+        first = [(entry.rank, queue) for queue, entry in self._first_by_queue() if queue]
         queues = [queue for _, queue in sorted(first)[:HEADS_MAX]]
         for queue in queues:
             taken += self._heads_of(queue, len(queues))
         if queues:
-            taken.sort()
-        return to_report + [ref for _, _, ref in taken]
+            taken.sort(key=lambda entry: entry.rank)
+        return to_report + [entry.ref for entry in taken]
 
-    def _heads_of(self, queue: str, queues: int) -> list[HeapItem]:
+    def _heads_of(self, queue: str, queues: int) -> list[SchedulingEntry]:
         """The heads of one of `queues` fair-share queues."""
-        ready, heads = self._ready.get(queue, []), list[HeapItem]()
+        ready, heads = self._ready.get(queue) or Line[SchedulingEntry](), list[SchedulingEntry]()
         gangs = pods = weight = 0
-        while ready:
-            entry = self._current(ready[0])
-            if entry is None:
-                heapq.heappop(ready)
-                continue
+        while (entry := ready.first()) is not None:
             gangs, pods, weight = gangs + (not entry.single), pods + entry.single, weight + entry.size
             limits = HEADS_MAX // queues, PODS_MAX // queues, WEIGHT_MAX // queues
             if heads and (gangs > limits[0] or pods > limits[1] or weight > limits[2]):
                 break
-            heads.append(heapq.heappop(ready))
-        for item in heads:
-            heapq.heappush(ready, item)
+            heads.append(entry)
+            ready.pop()
+        for entry in heads:
+            ready.push(entry)
         return heads
 
-    def _current(self, item: HeapItem) -> SchedulingEntry | None:
-        entry = self.entries.get(item[2])
-        return entry if entry is not None and entry.stamp == item[1] else None
+    def _first_by_queue(self) -> Iterator[tuple[str, SchedulingEntry]]:
+        """The first entry to try of each fair-share queue that has one."""
+        for queue, ready in list(self._ready.items()):
+            if (first := ready.first()) is not None:
+                yield queue, first
+            else:
+                del self._ready[queue]
 
     def expired(self, now: float) -> Iterator[SchedulingEntry]:
         """The entries that are due, each once."""
-        while self._due and self._due[0][0] <= now:
-            due, _, stamp, ref = heapq.heappop(self._due)
-            entry = self.entries.get(ref)
-            if entry is not None and entry.stamp == stamp and entry.due == due:
-                entry.due = NEVER
-                yield entry
+        for entry in self.pending.expired(now):
+            entry.due = NEVER
+            yield entry
 
     def next_due(self, now: float) -> float:
         """When the next action is due without any event."""
-        if self.to_report or any(self._has_ready(queue) for queue in list(self._ready)):
-            return now
-        while self._due:
-            due, _, stamp, ref = self._due[0]
-            entry = self.entries.get(ref)
-            if entry is not None and entry.stamp == stamp and entry.due == due:
-                return due
-            heapq.heappop(self._due)
-        return NEVER
+        ready = bool(self.to_report) or next(self._first_by_queue(), None) is not None
+        return now if ready else self.pending.next_due()
 
     def reorder(self, entry: SchedulingEntry) -> None:
         """Reorder an entry after its rank changed."""
@@ -341,43 +275,3 @@ class SchedulingQueue:
         if entry.state is EntryState.READY:
             self.move(entry, EntryState.READY)
         entry.equivalence = group
-
-    # ── tidying ────────────────────────────────────────────────────────────────────────────────────
-
-    def _schedule(self, entry: SchedulingEntry) -> None:
-        self._count += 1
-        heapq.heappush(self._due, (entry.due, self._count, entry.stamp, entry.ref))
-        self._tidy_due()
-
-    def _tidy_due(self) -> None:
-        if len(self._due) > 2 * len(self.entries) + SPARE:
-            self._due = [item for item in self._due if self._is_due(item)]
-            heapq.heapify(self._due)
-
-    def _tidy_dropped(self) -> None:
-        """Forget classes of which no entry is left: an event that would wake them may never happen."""
-        self._tidy_due()
-        if len(self.classes) > 2 * len(self.entries) + SPARE:
-            for group in list(self.classes.values()):
-                group.entries = [item for item in group.entries if self._current(item) is not None]
-                heapq.heapify(group.entries)
-                if not group.entries:
-                    self._drop_class(group)
-
-    def _is_due(self, item: tuple[float, int, int, Ref]) -> bool:
-        entry = self.entries.get(item[3])
-        return entry is not None and entry.stamp == item[2] and entry.due == item[0]
-
-    def _tidy_ready(self, queue: str) -> None:
-        if len(self._ready[queue]) > 2 * len(self.entries) + SPARE:
-            self._ready[queue] = [item for item in self._ready[queue] if self._current(item) is not None]
-            heapq.heapify(self._ready[queue])
-
-    def _has_ready(self, queue: str) -> bool:
-        """Whether a fair-share queue has an entry; outdated entries at its top are removed."""
-        ready = self._ready[queue]
-        while ready and self._current(ready[0]) is None:
-            heapq.heappop(ready)
-        if not ready:
-            del self._ready[queue]
-        return bool(ready)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bayplan.model.gang import AUTO, DisruptionBudget, GangSpec, Group, PodSet, Ref
 from bayplan.model.pod import Pod, PodKey, Slot
 from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.placement.cluster.node_index import NodeIndex
+from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.filters.pipeline import FilterInput
+from bayplan.placement.numa.snapshot import NumaSnapshot
+from bayplan.placement.overlay.zone_claims import lost_nodes
 from bayplan.state.cluster.node_state import FLAT
+from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.fair_usage import FairView
 from bayplan.state.scheduling.gang_state import GangState, blocker_of, in_order
-from bayplan.state.scheduling.queue import NEVER
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
@@ -75,13 +79,14 @@ class SnapshotBuilder:
         topologies = {each.topology for each in candidates if each.spec.tree is not None}
         if store.fair.active:  # pods that are moved to make room may be in any topology
             topologies |= set(store.nodes.topologies)
+        zones, without_zones = self._zones(supply, node_snapshot.node_index)
         return SchedulingSnapshot(
             filter_input=FilterInput(
                 node_snapshot,
                 store.index,
                 store.volumes.snapshot(),
                 store.nodes.images,
-                store.numa.snapshot(supply.tree.nodes),
+                zones,
                 store.devices.supply(),
             ),
             supply=supply,
@@ -97,12 +102,24 @@ class SnapshotBuilder:
             nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
             claims=store.claims.pending(),
             slots=store.claims.counts.keys(),
-            taken=store.claims.taken(),
+            taken=store.claims.taken(without_zones),
             reserved=kept,
             reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),
             departed=tuple(store.departed()),
         )
+
+    def _zones(
+        self, supply: CapacitySnapshot, nodes: NodeIndex
+    ) -> tuple[NumaSnapshot | None, Collection[str]]:
+        """The zones with what is promised of them, and the nodes where more is promised than there is."""
+        zones, claims = self.store.numa.snapshot(supply.tree.nodes), self.store.claims
+        if zones is None or not claims.counts:
+            return zones, ()
+        promised = {nodes.row(name): pods for name, pods in claims.zones(with_pending=True).items()}
+        promised.pop(ABSENT, None)
+        lost = lost_nodes(zones.columns, promised, zones.rules)
+        return replace(zones, claims=claims.zones()), [supply.tree.nodes[row].name for row in lost]
 
     def _candidate(self, gang: GangState, now: float) -> SchedulingCandidate:
         store, gangs = self.store, self.gangs

@@ -8,14 +8,13 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import ReportUnschedulable
 from bayplan.model.pod import PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.state.pending_queue import NEVER, WakeupEvent
 from bayplan.state.scheduling.gang_state import GangState, blocker_of, had_minimum
 from bayplan.state.scheduling.queue import (
     DELAYED_EVENTS,
-    NEVER,
     EntryState,
     SchedulingEntry,
     SchedulingQueue,
-    WakeupEvent,
 )
 from bayplan.state.scheduling.store import SchedulingStore
 from bayplan.state.scheduling.wakeups import CAPACITY_EVENTS, wakeups_for

@@ -43,11 +43,11 @@ from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
 from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.cluster.volumes import VolumeState
+from bayplan.state.pending_queue import WakeupEvent
 from bayplan.state.scheduling.claims import SlotClaims
 from bayplan.state.scheduling.diffs import allows_more_evictions, attempt_key, more_preemptible, same_request
 from bayplan.state.scheduling.fair_usage import FairUsage, usage_kind
 from bayplan.state.scheduling.gang_state import GangState, in_order, state_of
-from bayplan.state.scheduling.queue import WakeupEvent
 from bayplan.state.scheduling.single_pod import single_pod_ref, single_pod_spec
 
 

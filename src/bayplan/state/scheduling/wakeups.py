@@ -9,7 +9,7 @@ from bayplan.model.scheduling_rejection import (
     RejectionReason,
     SchedulingRejection,
 )
-from bayplan.state.scheduling.queue import WakeupEvent
+from bayplan.state.pending_queue import WakeupEvent
 
 _NODES_ALONE = frozenset(
     {
@@ -66,7 +66,7 @@ def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[Wa
             WakeupEvent.DEVICES_CHANGED,
         }
     if rejection.reason is RejectionReason.NODE_TAKEN:  # its slots are elsewhere, or the other pod is gone
-        return CAPACITY_EVENTS
+        return CAPACITY_EVENTS | {WakeupEvent.NUMA_CHANGED}
     if not rejection.reason.was_tried:
         return frozenset()
     found = {WakeupEvent.NODE_CHANGED, WakeupEvent.RESERVATION_ENDED}  # not all nodes may have been tried

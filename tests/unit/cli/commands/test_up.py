@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -116,3 +120,33 @@ def test_without_the_example_jobs_no_command_names_one(tmp_path: Path) -> None:
     alone = next_commands(path, mix=False)
     assert "giant" not in alone and "kubectl create deployment" in alone
     assert f"export KUBECONFIG='{path}'" in alone
+
+
+def test_the_dashboards_address_comes_first_and_it_starts_with_the_first_visitor(
+    tmp_path: Path,
+) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--kubeconfig", str(tmp_path / "config"), "--for", "300"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    label, _, address = process.stdout.readline().strip().partition(": ")
+    assert label == "Dashboard"
+    hosts: list[str] = []
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(f"{address}api/v1/state", timeout=60) as answer:
+                hosts = json.load(answer)["maps"][0]["hosts"]
+                break
+        except urllib.error.HTTPError:  # 503: the cluster has not been read yet
+            time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, ""), output
+    assert hosts == ["b01-r01-h01"]
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address, timeout=5)

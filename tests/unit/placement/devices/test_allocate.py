@@ -11,6 +11,7 @@ from bayplan.model.devices.claims import (
     DeviceAsk,
     DeviceClaim,
     DeviceClaimKey,
+    DeviceConstraint,
     DeviceFeatures,
     DeviceRequest,
 )
@@ -122,6 +123,9 @@ def test_a_shared_device_is_given_until_its_capacity_is_used() -> None:
     assert counted.counts.tolist() == [2]
 
 
+DISTINCT_ROOTS = DeviceConstraint(distinct=f"{DRIVER}/root")
+
+
 def test_an_alternative_with_too_many_devices_is_left_at_once() -> None:
     many = slice_on("n", *(device(f"d{number:02}") for number in range(60)))
     asks = (DeviceAsk("large", "gpu", count=20), DeviceAsk("small", "gpu", count=2))
@@ -132,11 +136,20 @@ def test_an_alternative_with_too_many_devices_is_left_at_once() -> None:
 
 
 def test_a_search_that_takes_too_long_says_so_and_is_no_refusal() -> None:
-    many = slice_on("n", *(device(f"d{number}", root=number % 2) for number in range(24)))
-    match = claim_for(exactly("a", 11), exactly("b", 11), exactly("c", 3))
-    found = allocated(match, slices=(many,), steps_max=500)
+    many = slice_on("n", *(device(f"d{number}", root=number) for number in range(24)))
+    claim = claim_for(exactly("a", 11), exactly("b", 11), exactly("c", 3), constraints=(DISTINCT_ROOTS,))
+    found = allocated(claim, slices=(many,), steps_max=500)
     assert found.out_of_steps
     assert "stopped after 500 steps" in found.reason
+
+
+def test_of_interchangeable_devices_one_that_fails_stands_for_all() -> None:
+    many = slice_on("n", *(device(f"d{number}", root=number) for number in range(24)))
+    found = allocated(
+        claim_for(exactly("a", 11), exactly("b", 11), exactly("c", 3)), slices=(many,), steps_max=500
+    )
+    assert not found.fits
+    assert not found.out_of_steps
 
 
 def test_many_claims_do_not_exhaust_the_stack() -> None:

@@ -13,19 +13,17 @@ from bayplan.model.scheduling_rejection import (
     RejectionReason,
     SchedulingRejection,
 )
+from bayplan.state.pending_queue import NEVER, SPARE, WakeupEvent
 from bayplan.state.scheduling.queue import (
     BACKOFF_LIMIT,
     BACKOFF_MAX,
     HEADS_MAX,
-    NEVER,
     PODS_MAX,
-    SPARE,
     WAKEUP_DELAY,
     WAKEUPS_PER_SECOND,
     EntryState,
     SchedulingEntry,
     SchedulingQueue,
-    WakeupEvent,
 )
 from bayplan.state.scheduling.wakeups import wakeups_for
 
@@ -195,8 +193,8 @@ def test_what_moved_leaves_nothing_behind() -> None:
     for _ in range(1000):
         park(queue, entry)
         queue.move(entry, EntryState.READY)
-    kinds = sum(len(kind.entries) for kind in queue.classes.values())
-    assert max(sum(map(len, queue._ready.values())), len(queue._due), kinds) <= SPARE + 2
+    kinds = sum(len(kind.line) for kind in queue.pending.classes.values())
+    assert max(sum(map(len, queue._ready.values())), len(queue.pending._due), kinds) <= SPARE + 2
 
 
 def test_hints_follow_from_the_reason() -> None:

@@ -16,7 +16,8 @@ from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Bind, MarkStarted, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.scheduling_rejection import RejectionReason
-from bayplan.state.scheduling.queue import NEVER, EntryState
+from bayplan.state.pending_queue import NEVER
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
 from tests.support.scheduling_scene import (
     NOW,

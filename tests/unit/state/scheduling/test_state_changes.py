@@ -18,7 +18,8 @@ from bayplan.model.plan import Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.placement.cluster.node_table import ABSENT
-from bayplan.state.scheduling.queue import NEVER, EntryState
+from bayplan.state.pending_queue import NEVER
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState, single_pod_ref
 from bayplan.state.scheduling.state_machine import FLUSH_SECONDS
 from tests.support.scheduling_scene import (

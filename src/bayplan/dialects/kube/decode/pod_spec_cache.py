@@ -1,4 +1,8 @@
-"""A cache of pod signatures: most pods of a cluster are created from few templates."""
+"""A cache of pod signatures: most pods of a cluster are created from few templates.
+
+The controllers of a process share it. The template of a pod is then looked up once for each event, with
+`event.once(pod_specs.template_of)`, and all of them refer to the same signature, spec and requests.
+"""
 
 from __future__ import annotations
 
@@ -46,27 +50,33 @@ class PodSpecCache:
         pod: PodWire,
         company: Selector | None = None,
         unsupported: str = "",
+        template: PodSpecTemplate | None = None,
         devices: PodDevices | None = None,
         claims: Claims = ((), ()),
     ) -> tuple[PodSpec, Mapping[str, int]]:
         """The spec and the requests of a pod. Pods without gates, nomination and claims share it."""
-        signature, amounts = self.of(pod, company, devices)
+        signature, amounts = self.of(pod, company, template, devices)
         wire, nominated = pod.spec, pod.status.nominated_node_name or ""
         gates = tuple(gate.name for gate in wire.scheduling_gates or ())
         key = (signature, wire.priority or 0, wire.preemption_policy != "Never")
         if nominated or gates or unsupported or devices is not None:
             return PodSpec(*key, nominated, gates, unsupported, *claims), amounts
-        spec = self.specs.get(key)
-        if spec is None:
-            spec = self.specs[key] = PodSpec(*key)
-            self._count()
-        return spec, amounts
+        return self._shared(key), amounts
+
+    def spec_of_signature(self, pod: PodWire, template: PodSpecTemplate) -> tuple[PodSpec, Mapping[str, int]]:
+        """The spec with nothing but the signature, and the requests."""
+        signature, amounts = self.of(pod, template=template)
+        return self._shared((signature, 0, True)), amounts
 
     def of(
-        self, pod: PodWire, company: Selector | None = None, devices: PodDevices | None = None
+        self,
+        pod: PodWire,
+        company: Selector | None = None,
+        template: PodSpecTemplate | None = None,
+        devices: PodDevices | None = None,
     ) -> tuple[PodSignature, Mapping[str, int]]:
         """The signature and the requests of a pod. The node it is bound to is not part of the signature."""
-        template = self._template(pod)
+        template = template or self.template_of(pod)
         labels = tuple(sorted((pod.metadata.labels or {}).items()))
         node_selector = tuple(sorted((pod.spec.node_selector or {}).items()))
         signature = template.signatures.get((labels, node_selector, company, devices))
@@ -79,7 +89,8 @@ class PodSpecCache:
             self._count()
         return signature, template.amounts
 
-    def _template(self, pod: PodWire) -> PodSpecTemplate:
+    def template_of(self, pod: PodWire) -> PodSpecTemplate:
+        """What the pod shares with others of its template."""
         spec, meta = pod.spec, pod.metadata
         fields: list[object] = [
             meta.namespace, spec.containers, spec.init_containers, spec.overhead, spec.resources,
@@ -98,6 +109,13 @@ class PodSpecCache:
             template = self.templates[key] = PodSpecTemplate(pod_signature(unbound), pod_amounts(spec))
             self._count()
         return template
+
+    def _shared(self, key: tuple[PodSignature, int, bool]) -> PodSpec:
+        spec = self.specs.get(key)
+        if spec is None:
+            spec = self.specs[key] = PodSpec(*key)
+            self._count()
+        return spec
 
     def _count(self) -> None:
         self.entries += 1

@@ -12,7 +12,7 @@ from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
 from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
 from bayplan.dialects.kube.decode.pod_spec import default_spread_selector
-from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache, PodSpecTemplate
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, Metadata, NodeWire, PodWire, Struct, node_of
 from bayplan.dialects.kube.devices import objects as device_objects
 from bayplan.dialects.kube.devices.objects import NO_NEED, DeviceNeed, DeviceObjects
@@ -95,9 +95,10 @@ class SchedulingDecoder:
         names: Collection[str],
         job_of: Callable[[PodWire], Membership | None],
         slot_of: Callable[[PodWire], Slot | None] = lambda wire: None,
+        pod_specs: PodSpecCache | None = None,
     ) -> None:
         self.names, self.job_of, self.slot_of = frozenset(names), job_of, slot_of
-        self.pod_specs = PodSpecCache()
+        self.pod_specs = pod_specs or PodSpecCache()
         self.pods: dict[PodKey, Pod] = {}  # as last published
         self.pending: dict[str, dict[PodKey, PodWire]] = {}  # our pods without a node, by namespace
         self.services: dict[str, dict[str, Mapping[str, str] | None]] = {}  # by namespace
@@ -127,7 +128,10 @@ class SchedulingDecoder:
         match event.kind.kind:
             case "Pod":
                 key = event.once(pod_key)
-                yield from self._pod_gone(key) if gone else self._pod(key, obj)
+                if gone:
+                    yield from self._pod_gone(key)
+                else:
+                    yield from self._pod(key, obj, event.once(self.pod_specs.template_of))
             case "Node":
                 yield from self._node(event, gone)
             case "Workload":
@@ -177,8 +181,8 @@ class SchedulingDecoder:
             self.images[name] = images
             yield ImagesSeen(name, images)
 
-    def _pod(self, key: PodKey, wire: PodWire) -> Iterator[Change]:
-        pod, before = self._decode_pod(key, wire), self.pods.get(key)
+    def _pod(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None = None) -> Iterator[Change]:
+        pod, before = self._decode_pod(key, wire, template), self.pods.get(key)
         if before == pod:
             if key in self.devices.waiting:  # which claims are its own may have changed
                 self._pending(key, wire)
@@ -243,7 +247,7 @@ class SchedulingDecoder:
                 del self.replicas[name]
             yield GangSpecLost(pod.gang)
 
-    def _decode_pod(self, key: PodKey, wire: PodWire) -> Pod:
+    def _decode_pod(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None) -> Pod:
         meta, spec, status = wire.metadata, wire.spec, wire.status
         ours, node, phase = spec.scheduler_name in self.names, node_name(wire), status.phase
         gang, pod_set, rank = gang_of(wire), "", 0
@@ -252,7 +256,7 @@ class SchedulingDecoder:
         company = self._company(wire) if ours and not node else None
         need = self._device_need(key, wire) if ours and spec.resource_claims else NO_NEED
         wants, amounts = self.pod_specs.spec(
-            wire, company, need.reason, need.devices, (need.claims, need.new)
+            wire, company, need.reason, template, need.devices, (need.claims, need.new)
         )
         return Pod(
             key=key,

@@ -59,7 +59,7 @@ from bayplan.model.change import (
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 from bayplan.model.numa import NumaRequest
-from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature, PodSpec
 
 OVER = ("Succeeded", "Failed")
@@ -88,7 +88,7 @@ def decode(
         case "Node":
             yield NodeLost(event.object.metadata.name) if gone else NodeSeen(event.once(node_of))
         case "Pod":
-            yield from _pod(event.once(pod_key), event.object, gone, pod_specs)
+            yield from _pod(event, gone, pod_specs)
         case "Workload":
             yield from _workload(Field(event.object), gone, counting)
         case kind if kind in _DECODERS:
@@ -115,8 +115,9 @@ def assumed_pod(pod: Pod, node: str) -> Change:
     )
 
 
-def _pod(key: PodKey, wire: PodWire, gone: bool, pod_specs: PodSpecCache | None) -> Iterator[Change]:
+def _pod(event: Event, gone: bool, pod_specs: PodSpecCache | None) -> Iterator[Change]:
     """Pods that are bound, assigned or nominated. Those of a placed gang are counted by its slots."""
+    key, wire = event.once(pod_key), event.object
     meta = wire.metadata
     annotations = meta.annotations or {}
     placed = is_topology_aware(annotations)
@@ -128,8 +129,7 @@ def _pod(key: PodKey, wire: PodWire, gone: bool, pod_specs: PodSpecCache | None)
     elif node:
         amounts: Mapping[str, int]
         if pod_specs is not None:
-            signature, amounts = pod_specs.of(wire)
-            spec = PodSpec(signature)
+            spec, amounts = pod_specs.spec_of_signature(wire, event.once(pod_specs.template_of))
         else:
             amounts, spec = _requests(wire)
         named = (annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)) if placed else ""

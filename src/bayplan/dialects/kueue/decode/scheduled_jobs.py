@@ -70,13 +70,42 @@ def membership(wire: PodWire) -> tuple[Ref, str, int] | None:
 
 
 def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
-    if any(owner.at("kind").text() in JOB_KINDS for owner in job.at("metadata", "ownerReferences").items()):
+    if _owner_of(job) is not None:
         return  # a part of that job
     gang = job_gang(job)
     if gone or not names_scheduler(job, names) or _is_inactive(job):
         yield GangSpecLost(gang.source)
     else:
         yield GangSpecSeen(_gang_spec(job, gang))
+
+
+def part_over(event: Event) -> tuple[Ref, str, int] | None:
+    """Of a job that another job owns: the owner's gang, the name, and how many of its pods are over.
+
+    None if it is the job of a gang itself, or no job. What is complete counts in the status of the owner.
+    """
+    if event.happened is Happened.SYNCED or event.kind.kind not in JOB_KINDS:
+        return None
+    job = Field(event.object)
+    owner, reader = _owner_of(job), status_reader(job.at("kind").text() or event.kind.kind)
+    if owner is None:
+        return None
+    metadata = job.at("metadata")
+    ref = Ref(DIALECT, owner.at("kind").text(), metadata.at("namespace").text(), owner.at("name").text())
+    is_counted = event.happened is not Happened.GONE and reader.ended(job) is None
+    over = sum(reader.reclaimable(job, parts(job)).values()) if is_counted else 0
+    return ref, metadata.at("name").text(), over
+
+
+def _owner_of(job: Field) -> Field | None:
+    """The reference to the job that owns this one."""
+    owners = job.at("metadata", "ownerReferences").items()
+    return next((owner for owner in owners if owner.at("kind").text() in JOB_KINDS), None)
+
+
+def is_placed(spec: GangSpec) -> bool:
+    """Whether admission has placed the gang of a job already."""
+    return spec.tree is None
 
 
 def _gang_spec(job: Field, gang: Gang) -> GangSpec:
@@ -86,16 +115,16 @@ def _gang_spec(job: Field, gang: Gang) -> GangSpec:
     are over are not waited for: they may have been deleted with their node, and the job creates no others.
     """
     annotations = [template.at("metadata", "annotations") for template in templates(job)]
-    is_placed = any(annotation.at(WORKLOAD_NAME).present for annotation in annotations)
+    placed = any(annotation.at(WORKLOAD_NAME).present for annotation in annotations)
     minimum = sum(pod_set.count for pod_set in gang.root.pod_sets())
-    if is_placed:
+    if placed:
         over = status_reader(job.at("kind").text()).reclaimable(job, parts(job))
         minimum = max(1, minimum - sum(over.values()))
     return GangSpec(
         source=gang.source,
         minimum=minimum,
         disrupt_together=True,
-        tree=None if is_placed else gang.root,
+        tree=None if placed else gang.root,
         created=seconds(job.at("metadata", "creationTimestamp").text()),
         uid=gang.uid,
         flaw="; ".join(str(error) for error in job.errors),

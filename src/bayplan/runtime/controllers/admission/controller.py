@@ -9,7 +9,13 @@ from functools import partial
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND
-from bayplan.dialects.registry import ADMISSION_KINDS, NO_TRANSFORMATIONS, AdmissionDialects, Counting
+from bayplan.dialects.registry import (
+    ADMISSION_KINDS,
+    NO_TRANSFORMATIONS,
+    AdmissionDialects,
+    Counting,
+    PodSpecCache,
+)
 from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
@@ -27,11 +33,12 @@ from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settl
 from bayplan.runtime.core.object_cache import Key, Object, ObjectCache, version_of
 from bayplan.runtime.core.reconciler import Reconciler
 from bayplan.scheduling.admission.cycle import decide_admissions
-from bayplan.state.admission.queues import NEVER, QueueEntry, QueueEntryState
+from bayplan.state.admission.queues import QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.cluster.shared_state import ClusterState
+from bayplan.state.pending_queue import NEVER
 from bayplan.state.reports.in_flight import admissions_in_flight
 from bayplan.state.reports.queries import holders
 
@@ -89,10 +96,12 @@ class AdmissionController:
         cluster: ClusterState | None = None,
     ) -> None:  # fmt: skip
         self.profile = profile or Profile()
+        cluster = cluster or ClusterState()
         # in shadow mode nothing is written, and waiting for a finalizer would never end
         self.dialects = AdmissionDialects(
-            counting, protects=not shadow, binding_filters=self.profile.binding_filters
-        )
+            counting, protects=not shadow, binding_filters=self.profile.binding_filters,
+            pod_specs=cluster.only(PodSpecCache),
+        )  # fmt: skip
         self.kinds = self.dialects.kinds
         self.dialect = self.dialects.queues
         self.state = AdmissionState(numa_policy, cluster)

@@ -7,21 +7,21 @@ from typing import Any
 from bayplan.dialects.dialect import QueueDialect
 from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
 from bayplan.model.plan import ReportNotAdmitted, Requeue
-from bayplan.state.admission.queues import PendingQueues, QueueEntryState
+from bayplan.state.admission.queues import AdmissionQueues, QueueEntryState
 
 Object = dict[str, Any]
 
 
 def rejection_of_equivalents(
-    workload: Object, queues: PendingQueues, dialect: QueueDialect
+    workload: Object, queues: AdmissionQueues, dialect: QueueDialect
 ) -> ReportNotAdmitted | None:
     """The rejection of equivalent gangs, for a Workload that joins them without an attempt of its own."""
     entry = queues.entries.get(dialect.ref_of(workload))
     if entry is None or entry.state is not QueueEntryState.PENDING:
         return None
     queue = queues.queue(entry.queue)
-    reason_code = queue.reasons.get(entry.shape)
-    if not isinstance(reason_code, AdmissionReason) or entry.shape not in queue.rejected:
+    reason_code = queue.shapes[entry.shape].reason
+    if not isinstance(reason_code, AdmissionReason) or not queue.shapes[entry.shape].events:
         return None
     if not dialect.is_undecided(workload, reason_code):
         return None

@@ -6,8 +6,9 @@ from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejectio
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, ReportNotAdmitted, Requeue
 from bayplan.runtime.core.controller import DecisionFault
-from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX
+from bayplan.state.admission.queues import BACKOFF_MAX
 from bayplan.state.admission.snapshot import AdmissionSnapshot
+from bayplan.state.pending_queue import backoff
 
 
 def rejection_for_fault(view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
@@ -20,5 +21,5 @@ def rejection_for_fault(view: AdmissionSnapshot, gang: Ref, fault: DecisionFault
     rejection = AdmissionRejection(
         reason, remark, tried, queue=head.queue, about=f"{gang.namespace}/{gang.name}", error=known
     )
-    seconds = min(BACKOFF_FIRST * 2.0 ** min(head.tries, 64), BACKOFF_MAX)
+    seconds = backoff(head.tries + 1, BACKOFF_MAX)
     return (ReportNotAdmitted(head.queued_gang, rejection, Requeue.AFTER_DELAY, delay=seconds),)

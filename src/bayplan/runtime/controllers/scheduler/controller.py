@@ -11,7 +11,7 @@ from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
 from bayplan.dialects.dialect import BoundGang, PendingReport
 from bayplan.dialects.kube.encode import writes as gang_writes
 from bayplan.dialects.kube.encode.gang_messages import ERROR, reason
-from bayplan.dialects.registry import KINDS, SCHEDULER, SchedulerDialects
+from bayplan.dialects.registry import KINDS, SCHEDULER, PodSpecCache, SchedulerDialects
 from bayplan.model.change import (
     Change,
     GangSpecLost,
@@ -89,7 +89,9 @@ class SchedulerController:
         """Pods with a scheduler name in `one_by_one` never form a gang, as with kube-scheduler."""
         self.profiles = dict(profiles or {SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
-        self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper)
+        cluster = cluster or ClusterState()
+        pod_specs = cluster.only(PodSpecCache)
+        self.dialects = SchedulerDialects(self.profiles, one_by_one, awaits_grouper, pod_specs)
         select = self.dialects.pods.devices.selectors.select
         self.state = SchedulingState(heal_seconds, numa_policy, cluster, select)
         self.groups, self.decoder, self.zones = self.dialects.groups, self.dialects.pods, self.dialects.numa

@@ -189,9 +189,7 @@ def test_sixty_thousand_nodes_in_one_slice_fit_one_object(cloud: str) -> None:
     assert read(wire) == (nodes, ())
 
 
-@pytest.mark.parametrize(
-    ("cloud", "pools"), [("gke", 1000), ("gke", 2000), ("eks", 1), ("aks", 40), ("aks", 1000), ("vke", 1)]
-)
+@pytest.mark.parametrize(("cloud", "pools"), [("gke", 2000), ("eks", 1), ("aks", 1000), ("vke", 1)])
 def test_a_hundred_thousand_nodes_in_several_slices_fit_one_object(cloud: str, pools: int) -> None:
     nodes = on_nodes(*sorted(CLOUDS[cloud](i, pools) for i in range(100_000)))
     wire = encode_slices(nodes)

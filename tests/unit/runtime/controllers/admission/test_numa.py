@@ -336,3 +336,29 @@ def test_a_gang_that_grows_keeps_its_zones_and_gets_more_only_where_there_are_so
         world.tells("h1", zones=(USED, ZONE))
     world.run(2)
     assert world.hosts("a-2") == ({"h1": 1, "h8": 1} if other else {"h1": 2})
+
+
+def other_pod(world: Zoned, name: str, host: str, gpus: int) -> None:
+    """A running pod that no queue knows."""
+    resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
+    spec = {"nodeName": host, "containers": [{"name": "main", "image": "i", "resources": resources}]}
+    world.store.create(PODS_KIND, {"metadata": {"name": name}, "spec": spec}, "ml")
+    world.starts(name)
+
+
+def test_a_gang_whose_zone_other_pods_use_is_evicted() -> None:
+    """Two GPUs of four are free on the host, as many as the gang needs, but no zone has two."""
+    world = Zoned()
+    world.tells(*(f"h{number}" for number in range(1, 8)), zones=(USED, USED))
+    world.tells("h8", sign=pods_fingerprint(()))
+    world.run(2)
+    world.submit(queued_workload("a", 1, 2, required=RACK))
+    assert world.hosts("a") == {"h8": 1}
+    for number in range(2):
+        other_pod(world, f"other-{number}", "h8", 1)
+    world.run(2)
+    assert world.hosts("a") == {"h8": 1}, "the report does not count these pods yet"
+    counted = [("ml", f"other-{number}") for number in range(2)]
+    world.tells("h8", zones=(TORN, TORN), sign=pods_fingerprint(counted))
+    world.run(2)
+    assert conditions(world.get("a")["status"])["Evicted"][1] == "NodesTaken"

@@ -1,0 +1,1 @@
+"""Replays recorded or drawn workloads on a cluster in virtual time, and reports how policies compare."""
