@@ -8,11 +8,19 @@ from bayplan.backends.crds import define
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.device_claims import CLAIMS, TEMPLATES
 from bayplan.backends.fake_controllers.manifests import job
-from bayplan.dialects.api import Backend
+from bayplan.dialects.api import Backend, Event, Happened
 from bayplan.dialects.jobs.batch_jobs import JOBS
+from bayplan.dialects.kube.decode.wire import Metadata
+from bayplan.dialects.kube.devices.wire import (
+    TAINT_RULES,
+    DeviceTaintWire,
+    TaintRuleSpecWire,
+    TaintRuleWire,
+    TaintSelectorWire,
+)
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.names.annotations import REQUIRED
-from tests.support.device_site import CLASSES, NODES, PODS, SLICES, DeviceSite, Object
+from tests.support.device_site import CLASSES, DRIVER, NODES, PODS, SLICES, DeviceSite, Object
 
 
 @pytest.fixture
@@ -349,3 +357,19 @@ def test_a_job_in_one_rack_gets_devices_there_and_one_that_does_not_fit_is_told_
     third = next(pod for pod in site.store.list(PODS).items if pod["metadata"]["name"].startswith("third"))
     assert "Devices of 4/4 nodes: cannot allocate all claims." in site.message(third["metadata"]["name"])
     site.check()
+
+
+def test_a_rule_taints_devices_until_it_is_gone(site: DeviceSite) -> None:
+    """The cluster in memory serves no rules: the scheduler is told of one."""
+    site.template("four", 4)
+    taint = DeviceTaintWire("broken", None, "NoSchedule")
+    selector = TaintSelectorWire(driver=DRIVER, device="gpu-0")
+    rule = TaintRuleWire(Metadata(name="r"), TaintRuleSpecWire(selector, taint))
+    site.run(1)
+    site.role.apply(site.role.decode(Event(Happened.SEEN, TAINT_RULES[0], rule)))
+    site.pod("p", "four")
+    site.run(3)
+    assert site.on("p") == [""]
+    site.role.apply(site.role.decode(Event(Happened.GONE, TAINT_RULES[0], rule)))
+    site.run(3)
+    assert all(site.on("p"))
