@@ -32,7 +32,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli bench-state bench-dashboard bench-packing sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -101,6 +101,9 @@ bench-gang: $(STAMP) ## Measure gangs and plain pods beside kube-scheduler on on
 
 bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, a gang of 1,000, who goes for one of 20
 	@$(BIN)/python -m tests.benchmarks.numa
+
+bench-devices: $(STAMP) ## Measure decisions on a gang of 1,000 pods with eight devices each by claim, on 5,000 nodes
+	@$(BIN)/python -m tests.benchmarks.devices
 
 bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot
 	@$(BIN)/python -m tests.benchmarks.segments

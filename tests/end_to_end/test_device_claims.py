@@ -131,7 +131,7 @@ def test_a_gang_without_enough_devices_waits_with_the_reason_and_starts_when_the
         def told() -> bool:
             pods = site.get("pods", "-n", "default", "-l", "job-name=second")["items"]
             conditions = [one for each in pods for one in each["status"].get("conditions") or ()]
-            return any("devices" in (one.get("message") or "") for one in conditions)
+            return any("cannot allocate all claims" in (one.get("message") or "") for one in conditions)
 
         eventually(told, "its pods are told that devices are missing")
         assert set(nodes_by_rank(site, "second")) == {""}

@@ -21,6 +21,7 @@ from tests.support.pod_site import NODES, PODS, START, Object, PodSite
 DRIVER = "gpu.example.com"
 CLASSES = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False)
 SLICES = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)
+READY = {"type": "Ready", "status": "True"}
 PRIORITIES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
 GROUPS = Kind(GROUP, V1ALPHA2, "PodGroup", "podgroups")
 
@@ -70,7 +71,7 @@ class DeviceSite(PodSite):
         labels = {"kubernetes.io/hostname": name, "rack": rack}
         body = {
             "metadata": {"name": name, "labels": labels},
-            "status": {"allocatable": amounts, "capacity": amounts},
+            "status": {"allocatable": amounts, "capacity": amounts, "conditions": [READY]},
         }
         self.store.create(NODES, body)
 

@@ -20,7 +20,8 @@ from bayplan.backends.embedded.http.kubeconfig_merge import Merged
 from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.crds import foreign_crds
-from bayplan.backends.fake_controllers.manifests import Object, node, topology
+from bayplan.backends.fake_controllers.device_claims import CLASSES, SLICES
+from bayplan.backends.fake_controllers.manifests import Object, device_class, node, resource_slice, topology
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.jobs.batch_jobs import JOBS
@@ -62,6 +63,7 @@ class ClusterShape:
     racks: int = 4  # per block
     hosts: int = 8  # per rack
     gpus: int = 8  # per host
+    devices: int = 0  # per host, to be had by claim
 
     @property
     def nodes(self) -> int:
@@ -232,6 +234,10 @@ class LocalCluster:
         plain = replace(NODES, wire=None)
         for host in nodes(self.shape):
             self.store.create(plain, host)
+            if self.shape.devices:
+                self.store.create(SLICES, resource_slice(host["metadata"]["name"], self.shape.devices))
+        if self.shape.devices:
+            self.store.create(CLASSES, device_class())
 
 
 def nodes(shape: ClusterShape) -> list[Object]:

@@ -11,6 +11,7 @@ import yaml
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.fake_controllers import controller_manager
+from bayplan.backends.fake_controllers.device_claims import CLAIMS, TEMPLATES
 from bayplan.dialects.api import Kind
 from bayplan.runtime.core.clock import VirtualClock
 from bayplan.runtime.core.journal import Journal
@@ -91,9 +92,9 @@ spec:
 class World:
     """One block of two racks of two hosts with four GPUs, in virtual time."""
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    def __init__(self, journal: Journal | None = None, devices: int = 0) -> None:
         clock = VirtualClock(wall=1_800_000_000.0)
-        self.home = LocalCluster(ClusterShape(1, 2, 2, 4), clock, journal=journal)
+        self.home = LocalCluster(ClusterShape(1, 2, 2, 4, devices), clock, journal=journal)
         self.store = self.home.store
 
     def play(self, seconds: float = 5.0) -> None:
@@ -141,6 +142,21 @@ def test_the_quickstart_of_kueue_runs_to_its_end_as_it_is_written(world: World) 
     world.until(lambda: world.phases() == ["Running"] * 6)
     world.play(60)
     world.until(lambda: all(one["status"].get("succeeded") == 3 for one in world.home.jobs()))
+
+
+def test_pods_get_devices_by_claim_and_give_them_back() -> None:
+    world = World(devices=2)
+    ask = {"name": "gpus", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}
+    template = {"metadata": {"name": "two"}, "spec": {"spec": {"devices": {"requests": [ask]}}}}
+    world.store.create(TEMPLATES, template, "default")
+    claims = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
+    spec = {"containers": [container(command=["sleep", "5"])], "resourceClaims": claims}
+    for number in range(6):
+        body = {"metadata": {"name": f"p{number}"}, "spec": {**spec, "restartPolicy": "Never"}}
+        world.store.create(PODS, body, "default")
+    world.until(lambda: world.phases().count("Running") == 4)
+    world.until(lambda: world.phases() == ["Succeeded"] * 6)
+    world.until(lambda: world.store.list(CLAIMS, "default").items == [])
 
 
 def test_a_pod_that_names_no_scheduler_runs(world: World) -> None:

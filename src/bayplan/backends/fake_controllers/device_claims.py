@@ -26,6 +26,8 @@ from bayplan.dialects.api import Event, Happened, Kind, Write
 GROUP, VERSION = "resource.k8s.io", "v1"
 CLAIMS = Kind(GROUP, VERSION, "ResourceClaim", "resourceclaims", optional=True)
 TEMPLATES = Kind(GROUP, VERSION, "ResourceClaimTemplate", "resourceclaimtemplates", optional=True)
+CLASSES = Kind(GROUP, VERSION, "DeviceClass", "deviceclasses", namespaced=False, optional=True)
+SLICES = Kind(GROUP, VERSION, "ResourceSlice", "resourceslices", namespaced=False, optional=True)
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 NAME_MAX = 57

@@ -11,6 +11,8 @@ Object = dict[str, Any]
 BLOCK, RACK = "topology.bayplan.dev/block", "topology.bayplan.dev/rack"
 HOSTNAME = "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
+DRIVER = "gpu.example.com"
+"""The driver of devices that are to be had by claim."""
 TOPOLOGY = "data-centre"
 NAMESPACE = "default"
 
@@ -35,6 +37,32 @@ def node(name: str, block: str, rack: str, gpus: int) -> Object:
         "metadata": {"name": name, "labels": {BLOCK: block, RACK: rack, HOSTNAME: name}},
         "spec": {},
         "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+    }
+
+
+def device_class() -> Object:
+    """The class of all devices of the example driver."""
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": DRIVER},
+        "spec": {"selectors": [selector]},
+    }
+
+
+def resource_slice(host: str, devices: int) -> Object:
+    """The devices of a host, as its driver publishes them."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{host}-gpus"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": host,
+            "pool": {"name": host, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{number}"} for number in range(devices)],
+        },
     }
 
 

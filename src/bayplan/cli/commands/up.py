@@ -52,6 +52,13 @@ JOURNAL_NODES_MAX = 10_000
 @click.option("--racks", type=click.IntRange(1, 1000), default=4, show_default=True, help="Racks per block.")
 @click.option("--hosts", type=click.IntRange(1, 1000), default=8, show_default=True, help="Hosts per rack.")
 @click.option("--gpus", type=click.IntRange(1, 64), default=8, show_default=True, help="GPUs per host.")
+@click.option(
+    "--devices",
+    type=click.IntRange(0, 128),
+    default=0,
+    show_default=True,
+    help="Devices per host of the DeviceClass gpu.example.com, for pods with resource claims.",
+)
 @click.option("--mix/--no-mix", default=True, show_default=True, help="Submit the example jobs.")
 @click.option(
     "--grouper/--no-grouper",
@@ -77,8 +84,9 @@ JOURNAL_NODES_MAX = 10_000
 @click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @takes_configuration
 def up(
-    nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, grouper: bool, port: int,
-    kubeconfig: Path | None, dashboard_port: int, seconds: float | None, settings: Settings,
+    nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, devices: int, mix: bool,
+    grouper: bool, port: int, kubeconfig: Path | None, dashboard_port: int, seconds: float | None,
+    settings: Settings,
 ) -> None:  # fmt: skip
     """Start a local in-memory cluster with Bayplan and show how its racks fill up.
 
@@ -88,6 +96,7 @@ def up(
     collect_rarely()
     clock, console = SystemClock(), new_console()
     shape = shape_for(nodes, gpus) if nodes else checked(ClusterShape(blocks, racks, hosts, gpus))
+    shape = replace(shape, devices=devices)
     began = clock.wall()
     with interrupted_by_signals(), ExitStack() as cleanup:
         folder = Path(cleanup.enter_context(TemporaryDirectory(prefix="bayplan-")))

@@ -17,12 +17,20 @@ from bayplan.model.devices.inventory import DeviceSlice
 from bayplan.model.node import Node
 from bayplan.placement.cluster.node_index import NodeIndex, terms_mask
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.placement.devices.allocate import INVALID_POOLS, NOT_ALLOCATED, DeviceAllocator, stopped
+from bayplan.placement.devices.allocate import (
+    INVALID_POOLS,
+    NOT_ALLOCATED,
+    DeviceAllocator,
+    NodeAllocation,
+    stopped,
+)
 from bayplan.placement.devices.in_use import DevicesInUse, UsageOf, merged
 from bayplan.placement.devices.pools import NodeIdentity, NodePool, reaches
 from bayplan.placement.devices.problem import DeviceError, NodeProblem
+from bayplan.placement.devices.recipes import AllocationRecipe, recipe_of
 from bayplan.placement.devices.search import DeviceSearch, DeviceSearchStopped
 
+RECIPES_MAX = 1024
 Counts = npt.NDArray[np.int64]
 Shape = tuple[object, ...]
 NodeShape = tuple[tuple[NodePool, ...], int]
@@ -59,6 +67,14 @@ class _Answer:
     coupled: bool = False
 
 
+@dataclass(slots=True)
+class _Asked:
+    claims: tuple[DeviceClaim, ...]
+    selectors: tuple[str, ...]
+    compared: tuple[str, ...]  # attributes
+    found: dict[Shape, AllocationRecipe] = field(default_factory=dict)
+
+
 class CopyCounter:
     """Counts pods on the nodes of one index of slices. What no claim decides is remembered for each node."""
 
@@ -66,6 +82,7 @@ class CopyCounter:
         self.allocator = allocator
         self._nodes: dict[str, NodeShape] = {}
         self._numbers: dict[Shape, int] = {}
+        self._last: _Asked | None = None
 
     def slice_changed(self, part: DeviceSlice) -> None:
         """A slice was added or removed in the index: forget the nodes that may see its pool."""
@@ -93,19 +110,12 @@ class CopyCounter:
         shared: Collection[DeviceClaimKey] = (),
     ) -> DeviceCopies:
         """How many pods fit on each node, at most `most`; `shared` claims are one for all the pods."""
-        selectors = tuple(dict.fromkeys(self._selectors(claims)))
-        compared = sorted({one.match or one.distinct for claim in claims for one in claim.constraints})
+        asked = self._asked(claims)
         counts = np.zeros(len(nodes), dtype=np.int64)
         answers: dict[Shape, _Answer] = {}
         reasons: dict[str, list[int]] = {}
         for row, node in enumerate(nodes):
-            pools, number = self._nodes.get(node.name) or self._remember(node)
-            shape = (
-                number,
-                tuple(self._verdicts(pools, selectors)),
-                tuple(_compared_values(pools, name) for name in compared),
-                tuple(_used_devices(pools, usage)),
-            )
+            pools, shape = self._shape(node, asked, usage)
             answer = answers.get(shape)
             if answer is None:
                 answer = answers[shape] = self._answer(
@@ -116,6 +126,44 @@ class CopyCounter:
                 reasons.setdefault(answer.reason, []).append(row)
         coupled = any(answer.coupled for answer in answers.values())
         return DeviceCopies(counts, reasons, coupled, len(answers))
+
+    def allocate(self, node: Node, claims: tuple[DeviceClaim, ...], usage: UsageOf) -> NodeAllocation:
+        """Devices of a node for some claims. What was found for a node is right for others of its shape."""
+        asked = self._asked(claims)
+        pools, shape = self._shape(node, asked, usage)
+        known = asked.found.get(shape)
+        if known is not None:
+            return known.on(node, pools)
+        identity = NodeIdentity(node.name, node.labels)
+        found = self.allocator.allocate(identity, claims, merged(usage, pools), pools)
+        recipe = recipe_of(found, pools)
+        if recipe is not None:
+            while len(asked.found) >= RECIPES_MAX:
+                del asked.found[next(iter(asked.found))]
+            asked.found[shape] = recipe
+        return found
+
+    def classes_changed(self) -> None:
+        """Classes have other selectors."""
+        self._last = None
+
+    def _asked(self, claims: tuple[DeviceClaim, ...]) -> _Asked:
+        """What the claims ask about devices; the same as the last time for most questions."""
+        if self._last is None or self._last.claims is not claims:
+            selectors = tuple(dict.fromkeys(self._selectors(claims)))
+            compared = sorted({one.match or one.distinct for claim in claims for one in claim.constraints})
+            self._last = _Asked(claims, selectors, tuple(compared))
+        return self._last
+
+    def _shape(self, node: Node, asked: _Asked, usage: UsageOf) -> tuple[tuple[NodePool, ...], Shape]:
+        """The pools of a node, and all that decides which of their devices the claims get."""
+        pools, number = self._nodes.get(node.name) or self._remember(node)
+        return pools, (
+            number,
+            tuple(self._verdicts(pools, asked.selectors)),
+            tuple(_compared_values(pools, name) for name in asked.compared),
+            tuple(_used_devices(pools, usage)),
+        )
 
     def _remember(self, node: Node) -> NodeShape:
         identity = NodeIdentity(node.name, node.labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +21,11 @@ from bayplan.model.node_rules import NodeSelectorTerm
 from bayplan.model.pod import PodKey
 from bayplan.placement.cluster.node_index import NodeIndex, terms_mask
 from bayplan.placement.cluster.node_table import ABSENT
-from bayplan.placement.cluster.topology_tree import Bools, Ints
+from bayplan.placement.cluster.topology_tree import Bools, Ints, Objects
 from bayplan.placement.devices.allocate import NodeAllocation
 from bayplan.placement.devices.copies import CopyCounter
-from bayplan.placement.devices.in_use import NOTHING_IN_USE, DevicesInUse, merged
-from bayplan.placement.devices.pools import NodeIdentity
+from bayplan.placement.devices.in_use import NOTHING_IN_USE, DevicesInUse
 
-K, V = TypeVar("K"), TypeVar("V")
 COPIES_MAX = 512
 """More pods than that do not fit on a node for other reasons."""
 COPIES_FIRST = 16
@@ -175,7 +173,7 @@ class DeviceSupply:
         if not devices.claims:
             known.counts[rows] = known.most
             return
-        nodes: Sequence[Node] = known.node_index.table.nodes[rows]
+        nodes: list[Node] = known.node_index.table.nodes[rows].tolist()
         found = self.counter.count(nodes, devices.claims, self.usage, known.most, devices.shared)
         known.counts[rows], known.reason[rows] = found.counts, 0
         for reason, at in found.reasons.items():
@@ -198,7 +196,7 @@ class DeviceSupply:
     # ── steps of a trial ───────────────────────────────────────────────────────────────────────────
 
     def step(
-        self, devices: PodDevices | None, keys: Sequence[PodKey], rows: Ints, nodes: Sequence[Node], *,
+        self, devices: PodDevices | None, keys: Sequence[PodKey], rows: Ints, nodes: Objects, *,
         added: bool,
     ) -> None:  # fmt: skip
         """Pods were added to rows or removed from them; `undo` takes the last step back."""
@@ -246,9 +244,7 @@ class DeviceSupply:
 
     def allocate(self, node: Node, claims: tuple[DeviceClaim, ...]) -> NodeAllocation:
         """Devices of a node for some claims."""
-        pools = self.counter.pools(node)
-        identity = NodeIdentity(node.name, node.labels)
-        return self.counter.allocator.allocate(identity, claims, merged(self.usage, pools), pools)
+        return self.counter.allocate(node, claims, self.usage)
 
     def _remove(self, key: PodKey, row: int) -> None:
         given = self.given.get(key)
@@ -315,7 +311,7 @@ class DeviceSupply:
         self.touched.append(pool)
         self._undo[-1].append(lambda: self.touched.append(pool))
 
-    def _set(self, items: MutableMapping[K, Any], key: K, value: Any) -> None:
+    def _set(self, items: MutableMapping[Any, Any], key: object, value: object) -> None:
         """Set an entry, or remove it if the value is None, and note how it was."""
         before = items.get(key)
         if value is None:
@@ -325,7 +321,7 @@ class DeviceSupply:
         self._undo[-1].append(lambda: _restore(items, key, before))
 
 
-def _restore(items: MutableMapping[K, Any], key: K, before: Any) -> None:
+def _restore(items: MutableMapping[Any, Any], key: object, before: object) -> None:
     if before is None:
         items.pop(key, None)
     else:

@@ -236,7 +236,7 @@ def _as_tree(
     left = {
         pod.key: overlay.run_filters(pod.spec.signature).why
         for pod in request.pending[:1]
-        if overlay.zones is not None
+        if overlay.zones is not None or pod.spec.signature.devices is not None
     }
     return AttemptResult(unassigned=left, misfit=found, unsure=found.code is Code.NOT_DECIDED)
 

@@ -112,6 +112,7 @@ class DeviceState:
             del self.classes[name]
         else:
             self.classes[name] = now
+        self.counter.classes_changed()
         self._supply.inventory_changed()
         return True
 

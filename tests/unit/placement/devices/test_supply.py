@@ -14,6 +14,9 @@ from bayplan.model.pod import PodKey
 from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.node_index import NodeIndex, node_index_of
 from bayplan.placement.cluster.node_table import table_of
+from bayplan.placement.devices.allocate import DeviceAllocator
+from bayplan.placement.devices.in_use import merged
+from bayplan.placement.devices.pools import NodeIdentity
 from bayplan.placement.devices.supply import DeviceSupply
 from bayplan.state.cluster.device_state import DeviceState
 from tests.support.devices import CLASSES, DRIVER, claim_for, device, exactly, select, slice_on
@@ -143,3 +146,16 @@ def test_a_claim_in_flight_holds_its_devices_until_it_shows_them_or_its_bind_fai
     assert supply.unreachable(nodes, WANTED[2]).tolist() == [False, True, True]
     assert state.drop(PodKey("ns", "p"))
     assert counts(supply, nodes) == before
+
+
+def test_devices_found_for_a_node_are_found_for_nodes_of_its_shape(state: DeviceState) -> None:
+    used = supply_of(state).trial()
+    nodes = index()
+    add(used, nodes, WANTED[0], "p", 0)
+    for wanted in WANTED:
+        for node in nodes.table.nodes:
+            direct = DeviceAllocator(state.index, CLASSES, select).allocate(
+                NodeIdentity(node.name), wanted.claims, merged(used.usage, state.counter.pools(node))
+            )
+            found = used.allocate(node, wanted.claims)
+            assert (found.allocations, found.reason) == (direct.allocations, direct.reason)

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.devices.decode import claim_of, class_of, slice_of
 from bayplan.dialects.kube.devices.resolution import ClaimingPod, resolve_claims
 from bayplan.dialects.kube.devices.selectors import DeviceSelectors
-from bayplan.dialects.kube.devices.wire import CLAIMS, CLASSES, SLICES
+from bayplan.dialects.kube.devices.taint_rules import TaintRules
+from bayplan.dialects.kube.devices.wire import CLAIMS, CLASSES, SLICES, TAINT_RULES
 from bayplan.model.change import Change, DeviceObjectLost, DeviceObjectSeen
 from bayplan.model.devices.claims import DeviceClaim, DeviceClaimKey, PodDevices
 from bayplan.model.devices.inventory import DeviceClass, DeviceSlice
 from bayplan.model.node_rules import NodeSelectorTerm
 from bayplan.model.pod import PodKey
 
-KINDS = (CLAIMS, CLASSES, SLICES)
+KINDS = (CLAIMS, CLASSES, SLICES, *TAINT_RULES)
 NEEDS_MAX = 4096
 
 
@@ -41,14 +43,20 @@ class DeviceObjects:
         self.selectors = DeviceSelectors()
         self.claims: dict[DeviceClaimKey, DeviceClaim] = {}
         self.classes: dict[str, DeviceClass] = {}
-        self.slices: dict[str, DeviceSlice] = {}
+        self.slices: dict[str, DeviceSlice] = {}  # with the taints of rules
+        self.taint_rules = TaintRules()
         self.waiting: dict[PodKey, frozenset[DeviceClaimKey]] = {}  # pending pods with claims
         self.pods: dict[DeviceClaimKey, set[PodKey]] = {}
         self._needs: dict[PodDevices, PodDevices] = {}
 
-    def changes(self, kind: str, wire: Any, gone: bool) -> Iterator[Change]:
-        """The change that an event of one of these kinds means."""
+    def changes(self, event: Event) -> Iterator[Change]:
+        """The changes that an event of one of these kinds means."""
+        kind, wire, gone = event.kind.kind, event.object, event.happened is Happened.GONE
         item: DeviceClaim | DeviceClass | DeviceSlice
+        if event.kind in TAINT_RULES:
+            for item in self.taint_rules.rule_changed(event.kind.version, wire, gone):
+                yield from self._slice(item, gone=False)
+            return
         if kind == CLAIMS.kind:
             item = claim_of(wire)
             _keep(self.claims, item.key, item, gone)
@@ -56,11 +64,15 @@ class DeviceObjects:
             item = class_of(wire)
             _keep(self.classes, item.name, item, gone)
         else:
-            item = slice_of(wire)
-            before = self.slices.get(item.name)
-            if before is not None and (gone or before != item):
-                self.selectors.forget(before)
-            _keep(self.slices, item.name, item, gone)
+            yield from self._slice(self.taint_rules.slice_changed(slice_of(wire), gone), gone)
+            return
+        yield DeviceObjectLost(item) if gone else DeviceObjectSeen(item)
+
+    def _slice(self, item: DeviceSlice, gone: bool) -> Iterator[Change]:
+        before = self.slices.get(item.name)
+        if before is not None and (gone or before != item):
+            self.selectors.forget(before)
+        _keep(self.slices, item.name, item, gone)
         yield DeviceObjectLost(item) if gone else DeviceObjectSeen(item)
 
     def dependents(self, kind: str, wire: Any) -> list[PodKey]:
@@ -80,9 +92,11 @@ class DeviceObjects:
         found = resolve_claims(pod, self.claims, self.classes)
         if found.reason:
             return DeviceNeed(reason=found.reason)
-        titles = {one.get("resourceClaimName"): one.get("name", "") for one in statuses}
+        titles: dict[str, str] = {
+            one["resourceClaimName"]: one.get("name", "") for one in statuses if one.get("resourceClaimName")
+        }
         for entry in entries:
-            titles.pop(entry.get("resourceClaimName"), None)
+            titles.pop(entry.get("resourceClaimName") or "", None)
         return self._need(found.claims, titles)
 
     def forget(self, key: PodKey) -> None:

@@ -263,6 +263,28 @@ class ResourceClaimWire(Struct, frozen=True):
     status: ClaimStatusWire = ClaimStatusWire()
 
 
+class TaintSelectorWire(Struct, frozen=True):
+    """The devices that a rule taints: all criteria must hold."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class TaintRuleSpecWire(Struct, frozen=True):
+    """The spec of a DeviceTaintRule."""
+
+    device_selector: TaintSelectorWire | None = None
+    taint: DeviceTaintWire = DeviceTaintWire()
+
+
+class TaintRuleWire(Struct, frozen=True):
+    """A DeviceTaintRule."""
+
+    metadata: Metadata = Metadata()
+    spec: TaintRuleSpecWire = TaintRuleSpecWire()
+
+
 CLAIMS = Kind(GROUP, VERSION, "ResourceClaim", "resourceclaims", wire=ResourceClaimWire, optional=True)
 CLASSES = Kind(
     GROUP, VERSION, "DeviceClass", "deviceclasses", namespaced=False, wire=DeviceClassWire, optional=True
@@ -270,3 +292,10 @@ CLASSES = Kind(
 SLICES = Kind(
     GROUP, VERSION, "ResourceSlice", "resourceslices", namespaced=False, wire=ResourceSliceWire, optional=True
 )
+TAINT_RULES = tuple(
+    Kind(
+        GROUP, version, "DeviceTaintRule", "devicetaintrules", namespaced=False, wire=TaintRuleWire,
+        optional=True,
+    )
+    for version in ("v1", "v1beta2", "v1alpha3")
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from bayplan.dialects.kube.encode.fault_messages import (
     INTERNAL_ERROR,
@@ -17,6 +17,7 @@ from bayplan.dialects.kube.encode.filter_messages import (
     NO_CLAIMS,
     NO_HELP,
     NO_VICTIMS,
+    node_reason,
     preemption_message,
     unavailable,
 )
@@ -24,6 +25,7 @@ from bayplan.dialects.kube.encode.numa_messages import message_for as numa_detai
 from bayplan.dialects.kube.gang.composite_groups import TOPOLOGIES
 from bayplan.dialects.kube.gang.objects import COMPOSITE, POD_GROUP, WORKLOAD
 from bayplan.model.assignment import Code, Misfit
+from bayplan.model.filter_failure import FilterReason
 from bayplan.model.gang import Ref
 from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
 
@@ -127,7 +129,7 @@ def _no_room(why: Rejection, gang: Ref, of_misfit: Sentence) -> str:
     if why.misfit is not None and why.misfit.level and _is_by_node_label(why.misfit):
         parts = _no_domain(why, why.misfit)
     elif why.misfit is not None:
-        parts = [of_misfit(why.misfit)]
+        parts = [of_misfit(why.misfit), *_no_devices(why)]
     elif why.filter_failure is not None:
         parts = [unavailable(why.filter_failure, _preemption_result(why))]
     else:
@@ -143,6 +145,14 @@ def _no_room(why: Rejection, gang: Ref, of_misfit: Sentence) -> str:
     if why.incomplete:
         parts.append(NOT_EXHAUSTIVE)
     return " ".join(parts)
+
+
+def _no_devices(why: Rejection) -> Iterator[str]:
+    """How many nodes have no devices for a pod, if its claims ask for some."""
+    unfit = why.filter_failure
+    for lack, count in unfit.counts.items() if unfit is not None else ():
+        if unfit is not None and lack[0] in (FilterReason.DEVICES, FilterReason.DEVICES_ELSEWHERE):
+            yield f"Devices of {count}/{unfit.nodes} nodes: {node_reason(lack)}."
 
 
 def _no_place_for_part(why: Rejection, pod: str, parts: list[str]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from sys import intern
-from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.dialect import Membership
@@ -147,8 +146,8 @@ class SchedulingDecoder:
                 yield from self._service(obj, gone)
             case "Namespace":
                 yield NamespaceLost(meta.name) if gone else NamespaceSeen(meta.name, meta.labels or {})
-            case "ResourceClaim" | "DeviceClass" | "ResourceSlice" as kind:
-                yield from self._device_object(kind, obj, gone)
+            case "ResourceClaim" | "DeviceClass" | "ResourceSlice" | "DeviceTaintRule":
+                yield from self._device_object(event)
             case kind:
                 self._keep_for_writes(kind, meta, gone)
                 yield from volumes.storage_changes(kind, obj, gone)
@@ -212,10 +211,10 @@ class SchedulingDecoder:
         if pod is not None:
             yield from self._leave_replica(pod)
 
-    def _device_object(self, kind: str, wire: Any, gone: bool) -> Iterator[Change]:
+    def _device_object(self, event: Event) -> Iterator[Change]:
         """Claims and classes decide which pending pods wait for their claims."""
-        yield from self.devices.changes(kind, wire, gone)
-        for key in self.devices.dependents(kind, wire):
+        yield from self.devices.changes(event)
+        for key in self.devices.dependents(event.kind.kind, event.object):
             yield from self._pod(key, self.pending[key.namespace][key])
 
     def _device_need(self, key: PodKey, wire: PodWire) -> DeviceNeed:

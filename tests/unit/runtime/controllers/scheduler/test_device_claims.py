@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from bayplan.backends.crds import define
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.fake_controllers.device_claims import CLAIMS, TEMPLATES
-from bayplan.dialects.api import Backend
-from tests.support.device_site import CLASSES, NODES, PODS, SLICES, DeviceSite
+from bayplan.backends.fake_controllers.manifests import job
+from bayplan.dialects.api import Backend, Event, Happened
+from bayplan.dialects.jobs.batch_jobs import JOBS
+from bayplan.dialects.kube.decode.wire import Metadata
+from bayplan.dialects.kube.devices.wire import (
+    TAINT_RULES,
+    DeviceTaintWire,
+    TaintRuleSpecWire,
+    TaintRuleWire,
+    TaintSelectorWire,
+)
+from bayplan.dialects.kueue.decode import scheduled_jobs
+from bayplan.dialects.kueue.names.annotations import REQUIRED
+from tests.support.device_site import CLASSES, DRIVER, NODES, PODS, SLICES, DeviceSite, Object
 
 
 @pytest.fixture
@@ -315,3 +328,48 @@ def test_devices_that_a_pod_of_higher_priority_shares_are_not_taken(site: Device
     site.run(20)
     assert site.on("high") == [""]
     assert all(site.on("low", "important", "other"))
+
+
+def job_with_claims(name: str, pods: int, template: str) -> Object:
+    made = job(name, pods, 0, {REQUIRED: "rack"}, 600)
+    spec = made["spec"]["template"]["spec"]
+    spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": template}]
+    spec["containers"][0]["resources"] = {}
+    return made
+
+
+def test_a_job_in_one_rack_gets_devices_there_and_one_that_does_not_fit_is_told_of_devices() -> None:
+    site = DeviceSite(racks=2, nodes=2, devices=4)
+    define(site.store)
+    levels = [{"nodeLabel": level} for level in ("rack", "kubernetes.io/hostname")]
+    site.store.create(scheduled_jobs.TOPOLOGIES, {"metadata": {"name": "racks"}, "spec": {"levels": levels}})
+    site.start()
+    site.template("two", 2)
+    for name in ("first", "second", "third"):
+        site.store.create(JOBS, job_with_claims(name, 4, "two"), "default")
+        site.run(5)
+    bound: dict[str, list[str]] = {}
+    for pod in site.store.list(PODS).items:
+        bound.setdefault(pod["metadata"]["labels"]["job-name"], []).append(pod["spec"].get("nodeName", ""))
+    racks = [{node.partition("-")[0] for node in bound[name]} for name in ("first", "second", "third")]
+    assert sorted(map(tuple, racks[:2])) == [("r1",), ("r2",)]
+    assert racks[2] == {""}
+    third = next(pod for pod in site.store.list(PODS).items if pod["metadata"]["name"].startswith("third"))
+    assert "Devices of 4/4 nodes: cannot allocate all claims." in site.message(third["metadata"]["name"])
+    site.check()
+
+
+def test_a_rule_taints_devices_until_it_is_gone(site: DeviceSite) -> None:
+    """The cluster in memory serves no rules: the scheduler is told of one."""
+    site.template("four", 4)
+    taint = DeviceTaintWire("broken", None, "NoSchedule")
+    selector = TaintSelectorWire(driver=DRIVER, device="gpu-0")
+    rule = TaintRuleWire(Metadata(name="r"), TaintRuleSpecWire(selector, taint))
+    site.run(1)
+    site.role.apply(site.role.decode(Event(Happened.SEEN, TAINT_RULES[0], rule)))
+    site.pod("p", "four")
+    site.run(3)
+    assert site.on("p") == [""]
+    site.role.apply(site.role.decode(Event(Happened.GONE, TAINT_RULES[0], rule)))
+    site.run(3)
+    assert all(site.on("p"))
