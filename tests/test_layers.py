@@ -27,7 +27,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"gang", "pods"},
         {"subgroups", "preemption"},
     ),
-    "state": ({"cluster"}, {"admission", "scheduling"}, {"reports"}),
+    "state": ({"cluster", "pending_queue"}, {"admission", "scheduling"}, {"reports"}),
     "scheduling": ({"admission", "attempt"}, {"preemption"}, {"fair_share"}, {"binding"}),
     "runtime": ({"core"}, {"controllers", "telemetry"}, {"webhooks", "process"}),
     "dialects.kueue": (
