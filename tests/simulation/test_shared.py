@@ -53,6 +53,10 @@ def test_another_seed(play: str, seed: int) -> None:
     check_sound(report_of(play, seed))
 
 
+def test_no_zone_is_promised_or_used_twice() -> None:
+    check_sound(SharedSimulation(1, with_zones=True).run())
+
+
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_a_seed_that_found_a_mistake(seed: int) -> None:
     play = partial(SharedSimulation, processes=2, is_dense=False, with_pod_groups=False, with_zones=False)

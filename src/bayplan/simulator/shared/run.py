@@ -62,7 +62,6 @@ JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
 PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
-ZONED = 0.3  # the share of worlds whose nodes have NUMA zones
 AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
 
@@ -81,9 +80,9 @@ class SharedSimulation(SchedulerSimulation):
         processes: int = 1,
         is_dense: bool | None = None,
         with_pod_groups: bool | None = None,
-        with_zones: bool | None = None,
+        with_zones: bool = False,
     ) -> None:
-        """What is not given the seed decides: most worlds are dense, some have pod groups or zones."""
+        """What is not given the seed decides: most worlds are dense, some have pod groups."""
         rng = Random(f"shared {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
         fault_chances = replace(fault_chances, node_loss=0, node_flap=0)  # nodes have accidents of their own
@@ -94,8 +93,7 @@ class SharedSimulation(SchedulerSimulation):
         if self.is_dense:
             self.world = dense(self.world, self.pace, self.fault_seconds)
         zone_rng = Random(f"zones {seed}")
-        has_zones = zone_rng.random() < ZONED if with_zones is None else with_zones
-        if has_zones:
+        if with_zones:
             self.world = zoned(self.world, zone_rng)
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
         register_webhooks(self.store)
@@ -110,7 +108,7 @@ class SharedSimulation(SchedulerSimulation):
         self.pod_groups = PodGroupActors(
             self.store, seed, self.world, EPOCH, with_pod_groups, small=self.is_dense, intrudes=processes == 2
         )
-        self.zones = ZoneActors(self.store, zone_rng, self.world.nodes if has_zones else (), EPOCH)
+        self.zones = ZoneActors(self.store, zone_rng, self.world.nodes if with_zones else (), EPOCH)
         self.gangs.nodes = self.trees.nodes = self.jobs.nodes  # what one adds another may take away
         self.kinds = {
             **LISTED, "jobsets": JOB_SETS, "gangs": groups, "trees": names.POD_GROUP, "queues": names.QUEUE,
