@@ -32,7 +32,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-packing sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -110,6 +110,9 @@ bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments o
 
 bench-cli: $(STAMP) ## Measure explain and list at 10,000 nodes, beside a bare loop that lists the same objects
 	@$(BIN)/python -m tests.benchmarks.cli
+
+bench-dashboard: $(STAMP) ## Measure the dashboard: pages at 100,000 hosts, 50 streams, the loop beside them; needs Chromium
+	@$(BIN)/python -m tests.benchmarks.dashboard
 
 bench-packing: $(STAMP) ## Measure GPU capacity allocated on the openb trace, ours and the published baselines
 	@$(BIN)/python -m tests.benchmarks.packing

@@ -47,7 +47,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"http"},
     ),
     "cli": ({"config"}, {"render"}, {"inputs"}, {"live"}, {"watching"}, {"commands"}),
-    "simulation": ({"traces"}, {"packing"}),
+    "simulation": ({"traces"}, {"packing", "virtual_time"}, {"reports"}),
     "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}, {"shared"}),
 }
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from bayplan.dialects.kube.fields.quantity import amount
-from bayplan.model.admission_rejection import FlavorMode
 from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, Requeue
 from bayplan.model.profile import FairRule, Profile
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell
+from bayplan.model.rejection import FlavorMode
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.scheduling.admission import flavors
 from bayplan.scheduling.admission.candidates import PreemptionRequest

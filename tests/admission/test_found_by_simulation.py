@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection
 from bayplan.model.plan import ReportNotAdmitted, Requeue
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.state.admission.queues import AdmissionQueues, QueueEntry, QueueEntryState
 from tests.admission.world import World
 from tests.support.admission_worlds import demand
@@ -17,7 +17,7 @@ def test_a_search_for_flavors_that_goes_in_a_circle_ends_there() -> None:
         ({"cpu": 1}, {"cpu": -1}),
         ({"cpu": -1}, {"cpu": 1}),
     )  # each pod set starts over when the other advances
-    refusal = AdmissionRejection(AdmissionReason.NO_PLACE)
+    refusal = Rejection(RejectionReason.NO_PLACE)
     for turn in (0, 1):
         lines.requeue(
             waiting, ReportNotAdmitted(waiting.queued_gang, refusal, Requeue.AT_ONCE, ends[turn]), 0.0

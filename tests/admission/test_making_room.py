@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.plan import EvictGang, EvictionReason
+from bayplan.model.rejection import RejectionReason
 from tests.admission.world import World
 
 RACKS = """
@@ -59,7 +59,7 @@ def test_no_gang_is_preempted_for_a_gang_that_no_rack_could_hold() -> None:
     world.settle()
     assert world.evicted() == []
     told = world.told("huge")
-    assert told is not None and told.reason is AdmissionReason.NO_PLACE
+    assert told is not None and told.reason is RejectionReason.NO_PLACE
 
 
 def test_no_gang_is_preempted_while_another_flavor_is_free() -> None:
@@ -179,7 +179,7 @@ def test_a_stopped_queue_admits_no_gang_and_lends_its_quota(stop: str) -> None:
     world.settle()
     assert world.running() == {"theirs"}
     told = world.told("mine")
-    assert told is not None and told.reason is AdmissionReason.CLOSED
+    assert told is not None and told.reason is RejectionReason.CLOSED
 
 
 def test_two_preemptors_share_no_victim_and_both_get_in() -> None:

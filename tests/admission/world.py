@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from bayplan.model.admission_rejection import AdmissionRejection
 from bayplan.model.change import (
     Change,
     CheckLost,
@@ -33,6 +32,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.rejection import Rejection
 from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.state import AdmissionState
 from tests.admission.drawing import NOW, drawn
@@ -153,7 +153,7 @@ class World:
         """All evicted gangs, in order."""
         return [named(a.queued_gang) for plan in self.plans for a in plan.actions if isinstance(a, EvictGang)]
 
-    def told(self, name: str) -> AdmissionRejection | None:
+    def told(self, name: str) -> Rejection | None:
         """The reason reported last for a gang."""
         for plan in reversed(self.plans):
             for action in plan.actions:

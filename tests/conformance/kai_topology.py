@@ -16,7 +16,7 @@ from bayplan.model.gang import Gang, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.node_rules import ANY_NODE
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.placement.cluster.capacity import AssumedUsage, pods_per_leaf, with_slot
 from bayplan.placement.cluster.node_table import mask
 from bayplan.placement.cluster.resource_fit import by_weight
@@ -97,7 +97,7 @@ def _job_domains(case: Object) -> list[str]:
     return same("\n".join(["Unable to schedule podgroup.", *(f"{line}." for line in lines)]), told)
 
 
-def _standstill(case: Object) -> SchedulingRejection:
+def _standstill(case: Object) -> Rejection:
     """Why a gang waits, by the table of what domains have; all of them together have enough."""
     level = case["constraint"]["requiredLevel"]
     asked = _amounts(case["tasksResources"])
@@ -111,9 +111,7 @@ def _standstill(case: Object) -> SchedulingRejection:
         holds.append(DomainFit(tuple(domain["id"].split(".")), fit, lacks))
     count = case["tasksCount"]
     found = Misfit(Code.NO_ROOM, ("test",), case["topology"]["name"], level, asked=count, total_fit=count)
-    return SchedulingRejection(
-        RejectionReason.NO_CAPACITY, minimum=count, misfit=replace(found, domains=tuple(holds))
-    )
+    return Rejection(RejectionReason.NO_CAPACITY, minimum=count, misfit=replace(found, domains=tuple(holds)))
 
 
 def _candidates(case: Object) -> list[str]:

@@ -13,13 +13,13 @@ from bayplan.dialects.kueue.decode.workloads import decode_workload
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.fields.queues import queue
 from bayplan.dialects.kueue.status.rejection_messages import attempts_message, flavors_considered, reason
-from bayplan.model.admission_rejection import FlavorAttempt, FlavorMode, PodSetAttempts
 from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.change import FlavorSeen, QueueSeen, TopologySeen
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import Admission, PodSetAdmission, QueuedGang
 from bayplan.model.quota import Flavor, Queue, QuotaNode, ResourceGroup
+from bayplan.model.rejection import FlavorAttempt, FlavorMode, PodSetAttempts
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.scheduling.admission.flavors import FlavorQuery, quota_offer
 from bayplan.scheduling.admission.offer import FlavorChoice, Mode, Offer, PodSetOffer, net_load

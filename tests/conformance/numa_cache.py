@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from bayplan.dialects.nrt.fingerprint import fingerprint_of
-from bayplan.dialects.nrt.settings import INFORMER_MODES, RESYNC_METHODS, RESYNC_SCOPES
 from bayplan.model.node import Node
 from bayplan.model.numa import (
     NodeZones,
@@ -31,6 +30,7 @@ from bayplan.placement.numa.score import zone_scores
 from tests.conformance.numa_objects import SCORES, USUAL, Object, pod_of, topology_of, wants_of, zones_of
 from tests.conformance.numa_parts import compared
 from tests.conformance.registry import Check, ForFile
+from tests.support.numa_plugin_arguments import INFORMER_MODES, RESYNC_METHODS, RESYNC_SCOPES
 
 CAUTIONS = {
     "OverReserve": OverReserve.RESERVE,

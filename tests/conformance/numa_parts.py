@@ -12,7 +12,6 @@ import numpy as np
 from bayplan.dialects.kube.decode.numa_request import CLASSES
 from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.dialects.nrt.fingerprint import fingerprint_with, hash_of
-from bayplan.dialects.nrt.settings import FOREIGN_PODS, PREEMPTION_MODES, RESYNC_METHODS, numa_settings
 from bayplan.dialects.nrt.topologies import POLICIES, SCOPES, alignment
 from bayplan.model.node import Node
 from bayplan.model.numa import Alignment, ContainerRequest, FitRule, NodeZones, QosClass, Zone
@@ -30,6 +29,7 @@ from bayplan.placement.numa.smallest_set import (
 from bayplan.placement.numa.workspace import take, workspace_for
 from tests.conformance.numa_objects import Object, topology_of, wants_of
 from tests.conformance.registry import Check, ForFile
+from tests.support.numa_plugin_arguments import FOREIGN_PODS, PREEMPTION_MODES, RESYNC_METHODS, numa_settings
 
 ROWS = np.zeros(1, dtype=np.int64)
 FIRST = {"Scope": "", "Policy": "", "MaxNUMANodes": 0}

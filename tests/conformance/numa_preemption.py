@@ -6,7 +6,6 @@ from typing import Any
 
 from bayplan.dialects.kube.encode.numa_messages import WHY_NOT, no_eviction, sentence
 from bayplan.dialects.nrt.numa_placement import HEAD, METADATA, VECTOR, encoded_vector
-from bayplan.dialects.nrt.settings import PREEMPTION_MODES, numa_settings
 from bayplan.model.node import Node
 from bayplan.model.numa import EvictionUnknown, NumaStalenessPolicy, OverReserve
 from bayplan.placement.numa.alignment import why_unaligned
@@ -15,6 +14,7 @@ from bayplan.placement.numa.evictions import zones_after_eviction, zones_without
 from bayplan.placement.numa.reports import RunningPod, container_zones_of
 from tests.conformance.numa_objects import USUAL, Object, nodes_of, wants_of, zones_of
 from tests.conformance.registry import Check
+from tests.support.numa_plugin_arguments import PREEMPTION_MODES, numa_settings
 
 
 def check_simulation(case: Object) -> list[str]:

@@ -209,6 +209,7 @@ def composites(count: int) -> list[Object]:
             "metadata": _named(f"chain-{number}"),
             "spec": {
                 "parentCompositePodGroupName": f"chain-{number + 1}",
+                "workloadRef": {"workloadName": "chain", "templateName": "link"},
                 "schedulingPolicy": {"gang": {"minGroupCount": 1}},
             },
         }

@@ -25,7 +25,7 @@ from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, Preemp
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.quota import FairQueue
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
@@ -186,7 +186,7 @@ class World:
             return [ReportUnschedulable(ref, candidate.blocker, candidate.pending)]
         if candidate.stale:
             gone = [PreemptPod(pod, ref, undoes=True) for pod in candidate.bound if pod.uses_capacity]
-            return [*gone, ReportUnschedulable(ref, SchedulingRejection(RejectionReason.UNDONE))]
+            return [*gone, ReportUnschedulable(ref, Rejection(RejectionReason.UNDONE))]
         if not candidate.pending:
             return [MarkStarted(ref)]
         roll = self.rng.random()
@@ -203,13 +203,13 @@ class World:
             return [
                 *gone,
                 *promises,
-                ReportUnschedulable(ref, SchedulingRejection(RejectionReason.PREEMPTING)),
+                ReportUnschedulable(ref, Rejection(RejectionReason.PREEMPTING)),
             ]
         keeps = (nodes[0],) if nodes and self.rng.random() < 0.2 else ()
         return [ReportUnschedulable(ref, self._why(), reserved_nodes=keeps)]
 
-    def _why(self) -> SchedulingRejection:
-        return SchedulingRejection(
+    def _why(self) -> Rejection:
+        return Rejection(
             RejectionReason.NO_CAPACITY, filter_failure=FilterFailure(1, {(self.rng.choice(CAUSES), ""): 1})
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayplan.model.plan import Plan, ReportUnschedulable
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.placement.cluster.node_index import allocatable_of
 from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.gang_state import MemberState, blocker_of, state_of
@@ -20,7 +20,7 @@ from tests.properties.scheduling_world import World
 
 SEEDS = range(60)
 ROUNDS = 60
-NO_ROOM = SchedulingRejection(RejectionReason.NO_CAPACITY)
+NO_ROOM = Rejection(RejectionReason.NO_CAPACITY)
 
 
 def agrees_with_itself(board: SchedulingState) -> None:

@@ -12,7 +12,7 @@ import pytest
 from bayplan.model.gang import Locality
 from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.model.rejection import RejectionReason
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.filters.pod_affinity import PodAffinityFit
 from bayplan.placement.filters.topology_spread import SpreadFit

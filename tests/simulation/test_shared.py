@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache, partial
+from itertools import count
+from random import Random
 
 import pytest
 
+from bayplan.backends.embedded.api.options import Deletion
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.manifests import GPU, Object, node
 from bayplan.dialects.kueue.names.annotations import POD_SET, WORKLOAD_NAME
 from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.shared.checkers import TAKEN_SECONDS, ClaimChecker
 from bayplan.simulator.shared.run import SharedSimulation
+from bayplan.simulator.shared.zones import ZoneActors
 from bayplan.state.admission.taken_nodes import TakenNodes
 from bayplan.state.scheduling.claims import SlotClaims
 from tests.simulation.trying import assert_all_happen, check_same_bytes, check_sound, violations
@@ -48,7 +55,7 @@ def test_another_seed(play: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_a_seed_that_found_a_mistake(seed: int) -> None:
-    play = partial(SharedSimulation, processes=2, is_dense=False, with_pod_groups=False)
+    play = partial(SharedSimulation, processes=2, is_dense=False, with_pod_groups=False, with_zones=False)
     check_sound(play(seed).run())
 
 
@@ -146,11 +153,60 @@ def test_a_gang_that_starts_although_a_slot_is_taken_is_caught() -> None:
     ]
 
 
+# ── zones ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def zoned_host() -> tuple[Store, ZoneActors]:
+    """A host with two zones of two GPUs."""
+    numbers = count()
+    store = new_store(lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: str(next(numbers)))
+    store.create(PLAIN_NODES, small_host("x1"))
+    return store, ZoneActors(store, Random(1), store.list(PLAIN_NODES).items, 0.0)
+
+
+def run_on_host(store: Store, zones: ZoneActors, name: str, gpus: int) -> None:
+    resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
+    spec = {"nodeName": "x1", "containers": [{"name": "main", "image": "i", "resources": resources}]}
+    store.create(PLAIN_PODS, {"metadata": {"name": name}, "spec": spec}, "default")
+    zones.step(0.0)
+
+
+def zone_problems(store: Store, zones: ZoneActors, slot_gpus: int) -> list[str]:
+    workload = admitted_on("x1")
+    requests = workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]
+    for amounts in requests.values():
+        amounts[GPU] = str(slot_gpus)
+    objects = {"nodes": [small_host("x1")], "workloads": [workload], "pods": store.list(PLAIN_PODS).items}
+    return list(ClaimChecker(1, zones).check(objects.__getitem__, 0.0, 0.0))
+
+
+def test_a_zone_that_is_promised_and_used_is_caught_although_the_node_has_room() -> None:
+    store, zones = zoned_host()
+    run_on_host(store, zones, "first", 2)  # zone 0
+    run_on_host(store, zones, "second", 1)  # zone 1
+    store.delete(PLAIN_PODS, "default", "first", Deletion.from_body({"gracePeriodSeconds": 0}))
+    assert zone_problems(store, zones, slot_gpus=2) == []
+    run_on_host(store, zones, "third", 1)  # zone 0
+    assert zones.free("x1") == [1, 1]
+    assert "has [1, 1] GPUs in zones, promised to pods of [2]" in "".join(zone_problems(store, zones, 2))
+    assert zone_problems(store, zones, slot_gpus=1) == []
+
+
+def test_a_pod_that_its_node_refuses_is_caught() -> None:
+    store, zones = zoned_host()
+    for name in ("first", "second"):
+        run_on_host(store, zones, name, 1)
+    run_on_host(store, zones, "third", 2)
+    run_on_host(store, zones, "fourth", 1)
+    assert "pod fourth was refused by x1" in "".join(zone_problems(store, zones, slot_gpus=1))
+
+
 # ── broken one way after the other ─────────────────────────────────────────────────────────────────
 
 
 def first_violation(words: str, *, processes: int = 1, seeds: Iterable[int] = range(40)) -> str:
-    return violations(partial(SharedSimulation, processes=processes), words, seeds, calm=True)
+    play = partial(SharedSimulation, processes=processes, with_pod_groups=False, with_zones=False)
+    return violations(play, words, seeds, calm=True)
 
 
 def test_a_scheduler_that_ignores_the_slots_of_admitted_gangs_is_caught(
@@ -164,7 +220,7 @@ def test_an_admission_that_leaves_gangs_on_hosts_that_were_taken_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(TakenNodes, "check", lambda self: set())
-    play = partial(SharedSimulation, processes=2, is_dense=True)
+    play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=False, with_zones=False)
     assert "used and promised" in violations(play, "used and promised", (0, 5), calm=True)
 
 
@@ -172,18 +228,18 @@ def test_a_scheduler_that_starts_groups_of_which_a_host_is_taken_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pods of a queued group are decided on one by one: only its slots keep the others back."""
-    monkeypatch.setattr(SlotClaims, "taken", lambda self: {})
-    play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True)
+    monkeypatch.setattr(SlotClaims, "taken", lambda self, without_zones=(): {})
+    play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True, with_zones=False)
     assert "starts in part" in violations(play, "starts in part", (1,))
 
 
 def test_a_group_of_which_a_host_is_taken_does_not_start() -> None:
     """The same seed as above, with a scheduler that respects slots."""
-    play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True)
+    play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True, with_zones=False)
     check_sound(play(1).run())
 
 
 def test_an_admission_that_ignores_what_is_being_bound_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AdmissionController, "peer_changes", lambda self, plan: iter(()))
-    play = partial(SharedSimulation, is_dense=True)
+    play = partial(SharedSimulation, is_dense=True, with_pod_groups=False, with_zones=False)
     assert "used and promised" in violations(play, "used and promised", (1,))  # events have to be late

@@ -13,7 +13,7 @@ from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.decode.group_statuses import GroupStatuses
 from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.model.rejection import RejectionReason
 from bayplan.model.watchdog import Watchdog
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.binding.cycle import decide_gangs

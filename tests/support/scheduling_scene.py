@@ -21,7 +21,7 @@ from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod, ReportUnschedul
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Entitlement, FairQueue
-from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.model.rejection import RejectionReason
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState

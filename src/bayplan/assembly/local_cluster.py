@@ -34,7 +34,7 @@ from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.jobs.controller import JobsController
 from bayplan.runtime.controllers.node_health.controller import NodeHealthController
@@ -73,7 +73,7 @@ class ClusterShape:
 class DecisionLog:
     """The last decisions as text; everything goes on to the journal."""
 
-    def __init__(self, why: Callable[[SchedulingRejection, Ref], str], journal: Journal) -> None:
+    def __init__(self, why: Callable[[Rejection, Ref], str], journal: Journal) -> None:
         self.why, self.journal = why, journal
         self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_MAX)
         self.decided = 0
@@ -198,7 +198,7 @@ class LocalCluster:
         cluster = clusters.get(misfit.topology)
         return brief(misfit, Topology("", (HOSTNAME,)) if cluster is None else cluster.topology)
 
-    def reason_text(self, why: SchedulingRejection, gang: Ref) -> str:
+    def reason_text(self, why: Rejection, gang: Ref) -> str:
         """Why a gang is pending, as in `bayplan place` where that explains it."""
         if gang.dialect == POD_GROUPS_DIALECT:
             return self.scheduler.message_for(gang, why)

@@ -13,13 +13,12 @@ from typing import Any, Protocol
 from bayplan.dialects.api import Event, Kind, Write
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import FieldError
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import Change
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import Admit, EvictGang, MarkStarted, ReportNotAdmitted, ReportUnschedulable
 from bayplan.model.pod import Pod
 from bayplan.model.quota import NamespaceQueue, Queue
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.model.summary import Summaries
 
 Object = dict[str, Any]
@@ -105,7 +104,7 @@ class Dialect(Reader, Protocol):
 
     names: tuple[str, ...]
 
-    def explain(self, why: SchedulingRejection, gang: Ref, spec: GangSpec | None) -> str:
+    def explain(self, why: Rejection, gang: Ref, spec: GangSpec | None) -> str:
         """Why a gang is pending, in the words of the family."""
 
     def pending_writes(self, report: PendingReport, facts: BoundGang, now: float) -> Iterator[Write]:
@@ -203,7 +202,7 @@ class QueueDialect(Protocol):
     def is_reworded(self, obj: Object, status: Object) -> bool:
         """Whether a gang is pending for the same reason as before, in other words."""
 
-    def is_undecided(self, obj: Object, code: AdmissionReason) -> bool:
+    def is_undecided(self, obj: Object, code: RejectionReason) -> bool:
         """Whether the status shows no decision yet, or another one than this."""
 
     def status_due(

@@ -16,7 +16,7 @@ from bayplan.model.plan import (
     ReportNotAdmitted,
     ReportUnschedulable,
 )
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def plan_lines(plan: Plan) -> Iterator[PlanLine]:
         yield PlanLine(ref, f"{len(nodes)} pods", tuple(sorted(set(nodes))))
 
 
-def _unschedulable(why: SchedulingRejection) -> str:
+def _unschedulable(why: Rejection) -> str:
     if why.misfit is not None:
         return f"unschedulable, {why.misfit.code}, {why.misfit.fit} of {why.misfit.asked} fit"
     return f"unschedulable, {why.reason}, {why.fit} of {why.minimum} fit"

@@ -12,20 +12,20 @@ from bayplan.explanation.text import (
     short_levels,
     short_resources,
 )
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
+from bayplan.model.assignment import Code, Misfit
+from bayplan.model.plan import Admit, EvictGang, EvictionReason
+from bayplan.model.queued_gang import CheckState, QueuedGang
+from bayplan.model.rejection import (
     AdmissionRemark,
     FlavorAttempt,
     FlavorMode,
     Obstacle,
     ObstacleKind,
     PodSetAttempts,
+    Rejection,
     RejectionDetail,
+    RejectionReason,
 )
-from bayplan.model.assignment import Code, Misfit
-from bayplan.model.plan import Admit, EvictGang, EvictionReason
-from bayplan.model.queued_gang import CheckState, QueuedGang
 
 FITS_NEXT = "fits; expected in the next scheduling cycle"
 NOT_TRIED = "not evaluated yet"
@@ -52,28 +52,32 @@ _REMARKS = {
     AdmissionRemark.OTHERS_STARTING: "waiting for admitted gangs to become ready",
     AdmissionRemark.RESERVED: "the capacity is reserved for a gang that has been pending longer",
     AdmissionRemark.EQUIVALENT: "a gang with the same requests was rejected in this cycle",
-    AdmissionRemark.INTERNAL: "the decision failed, which is a bug in Bayplan: search its log for {fault}",
-    AdmissionRemark.OUT_OF_TIME: "the decision took longer than {fault} seconds",
+}
+_FAULTS = {
+    RejectionReason.INTERNAL: "the decision failed, which is a bug in Bayplan: search its log for {fault}",
+    RejectionReason.OUT_OF_TIME: "the decision took longer than {fault} seconds",
 }
 
 
-def few_words(rejection: AdmissionRejection) -> str:
+def few_words(rejection: Rejection) -> str:
     """The dominant reason."""
-    if rejection.remark is AdmissionRemark.PREEMPTING or rejection.reason is AdmissionReason.VICTIMS_LEAVING:
+    if rejection.remark is AdmissionRemark.PREEMPTING or rejection.reason is RejectionReason.VICTIMS_LEAVING:
         victims = counted(rejection.victims, "preempted gang") if rejection.victims else "preempted gangs"
         return f"waiting for {victims} to terminate"
+    if rejection.reason in _FAULTS:
+        return _FAULTS[rejection.reason].format(fault=rejection.about)
     if rejection.remark is not AdmissionRemark.TRIED:
-        return _REMARKS[rejection.remark].format(queue=rejection.queue, fault=rejection.error)
+        return _REMARKS[rejection.remark].format(queue=rejection.queue)
     fatal = next((part.fatal for part in rejection.tried if part.fatal is not None), None)
     if fatal is not None:
         return detail_text(fatal)
-    if rejection.reason is AdmissionReason.NO_PLACE and first_misfit(rejection) is None:
+    if rejection.reason is RejectionReason.NO_PLACE and first_misfit(rejection) is None:
         return "no domain is large enough, even in an empty cluster"
     obstacles = sorted((o for part in rejection.tried for o in part.obstacles), key=_severity)
     return detail_text(obstacles[0]) if obstacles else NOT_TRIED
 
 
-def first_misfit(rejection: AdmissionRejection) -> tuple[PodSetAttempts, Misfit] | None:
+def first_misfit(rejection: Rejection) -> tuple[PodSetAttempts, Misfit] | None:
     """The first pod set that has quota but does not fit in the topology."""
     for part in rejection.tried:
         for obstacle in part.obstacles:
@@ -82,7 +86,7 @@ def first_misfit(rejection: AdmissionRejection) -> tuple[PodSetAttempts, Misfit]
     return None
 
 
-def lacks_quota(rejection: AdmissionRejection) -> list[Obstacle]:
+def lacks_quota(rejection: Rejection) -> list[Obstacle]:
     """Flavors and resources whose quota is insufficient now, each once."""
     by_cell = {}
     for part in rejection.tried:

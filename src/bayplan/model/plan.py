@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bayplan.model.admission_rejection import AdmissionRejection, PodSetAttempts
 from bayplan.model.assignment import Path
 from bayplan.model.devices.claims import DeviceAllocation, DeviceClaimKey
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod
 from bayplan.model.queued_gang import Admission, QueuedGang
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import PodSetAttempts, Rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class ReportUnschedulable:
     """The gang, or some pods of it, are unschedulable."""
 
     gang: Ref
-    rejection: SchedulingRejection
+    rejection: Rejection
     pods: tuple[Pod, ...] = ()  # the pods without a node
     changed: bool = True  # the reason changed since the last report
     uid: str = ""  # of the gang
@@ -126,7 +125,7 @@ class ReportNotAdmitted:
     """The gang is not admitted now."""
 
     queued_gang: QueuedGang
-    rejection: AdmissionRejection
+    rejection: Rejection
     requeue: Requeue = Requeue.ON_EVENT
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors continues
     delay: float = 0.0  # the delay

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.quota import Quota
+from bayplan.model.rejection import RejectionReason
 
 
 class Flaw(StrEnum):
@@ -45,7 +45,7 @@ class GangCounts:
     admitted: int = 0  # have quota, all checks and all placements
     unchecked: int = 0  # have quota and wait for a check
     unplaced: int = 0  # have quota and wait for a placement
-    rejected: Mapping[AdmissionReason, int] = field(
+    rejected: Mapping[RejectionReason, int] = field(
         default_factory=dict
     )  # pending gangs by the reason reported last
 

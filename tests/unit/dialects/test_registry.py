@@ -20,10 +20,10 @@ from bayplan.dialects.registry import KINDS, SchedulerDialects
 from bayplan.model.change import PodSeen
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import MarkStarted, ReportUnschedulable
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.runtime.controllers.scheduler import controller
 
-NO_SPEC = SchedulingRejection(RejectionReason.NO_SPEC)
+NO_SPEC = Rejection(RejectionReason.NO_SPEC)
 
 
 def owned_pod(group: str = "", scheduler: str = "bayplan") -> PodWire:

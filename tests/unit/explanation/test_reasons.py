@@ -7,15 +7,15 @@ import pytest
 from bayplan.cli.live.gangs import FLAWS
 from bayplan.cli.render.tables import age, table
 from bayplan.explanation.reasons import detail_text, few_words
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
+from bayplan.model.assignment import Code, Misfit, NearMiss
+from bayplan.model.node_rules import Taint
+from bayplan.model.rejection import (
     AdmissionRemark,
     Obstacle,
     ObstacleKind,
+    Rejection,
+    RejectionReason,
 )
-from bayplan.model.assignment import Code, Misfit, NearMiss
-from bayplan.model.node_rules import Taint
 from bayplan.model.summary import Flaw
 
 
@@ -27,8 +27,15 @@ def test_every_obstacle_has_words() -> None:
 
 def test_every_remark_has_words() -> None:
     for remark in AdmissionRemark:
-        told = few_words(AdmissionRejection(AdmissionReason.TO_BE_EVALUATED, remark, queue="q", victims=2))
+        told = few_words(Rejection(RejectionReason.TO_BE_EVALUATED, remark=remark, queue="q", victims=2))
         assert told and "{" not in told
+
+
+def test_a_decision_that_failed_is_explained_by_its_fault_whatever_was_tried_before() -> None:
+    assert "bug in Bayplan: search its log for e1" in few_words(
+        Rejection(RejectionReason.INTERNAL, about="e1")
+    )
+    assert "longer than 5 seconds" in few_words(Rejection(RejectionReason.OUT_OF_TIME, about="5"))
 
 
 def test_every_flaw_of_a_queue_has_words() -> None:

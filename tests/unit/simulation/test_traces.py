@@ -70,6 +70,12 @@ def test_openb_pods_are_jobs_with_shares_models_and_run_times(tmp_path: Path) ->
     assert unstarted.gpus == 0
 
 
+def test_openb_variants_without_times_are_read_for_packing(tmp_path: Path) -> None:
+    path = written(tmp_path, "p.csv", "name,cpu_milli,memory_mib,num_gpu,gpu_milli", "a,1,1,8,1000")
+    (only,) = read_trace(path).jobs
+    assert (only.gpus, only.arrival, only.duration) == (8, 0, None)
+
+
 def test_openb_nodes_carry_the_model_of_their_gpus(tmp_path: Path) -> None:
     path = written(
         tmp_path, "n.csv", "sn,cpu_milli,memory_mib,gpu,model", "n1,64000,262144,2,P100", "n0,1000,1,0,"

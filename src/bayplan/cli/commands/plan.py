@@ -24,10 +24,10 @@ from bayplan.dialects.kueue.status.decisions import encode_admission
 from bayplan.dialects.kueue.status.rejection_messages import reason
 from bayplan.explanation.reasons import NOT_TRIED, few_words
 from bayplan.explanation.text import amount_text, counted, importance, short_resources
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import QueuedGangSeen
 from bayplan.model.plan import Admit, ReportNotAdmitted
 from bayplan.model.queued_gang import Admission
+from bayplan.model.rejection import RejectionReason
 from bayplan.state.reports.queries import QueuePosition, positions
 
 ADMITTED, BAD_INPUT, PENDING = 0, 2, 3
@@ -191,12 +191,12 @@ def _why(
 ) -> tuple[str, str]:
     if result is not None and isinstance(result.action, ReportNotAdmitted):
         rejection = result.action.rejection
-        inactive = inactive_text(live, queue) if rejection.reason is AdmissionReason.CLOSED else ""
+        inactive = inactive_text(live, queue) if rejection.reason is RejectionReason.CLOSED else ""
         return reason(rejection.reason), inactive or few_words(rejection)
     if position is not None and position.position > 1:
         where = f"{position.position} of {position.of}"
-        return reason(AdmissionReason.TO_BE_EVALUATED), f"behind {named(position.first)}, at position {where}"
-    return reason(AdmissionReason.TO_BE_EVALUATED), inactive_text(live, queue) or NOT_TRIED
+        return reason(RejectionReason.TO_BE_EVALUATED), f"behind {named(position.first)}, at position {where}"
+    return reason(RejectionReason.TO_BE_EVALUATED), inactive_text(live, queue) or NOT_TRIED
 
 
 def _nodes(live: Live, admission: Admission) -> dict[str, int]:

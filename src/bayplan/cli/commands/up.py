@@ -22,7 +22,7 @@ from bayplan.backends.embedded.http.server import free_port
 from bayplan.backends.fake_controllers.manifests import is_finished
 from bayplan.cli.commands.dashboard_process import DashboardProcess
 from bayplan.cli.commands.up_examples import TimedJob, example_mix
-from bayplan.cli.commands.up_view import clock_text, picture
+from bayplan.cli.commands.up_view import ViewSize, clock_text, picture
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
 from bayplan.cli.render.console import console as new_console
@@ -209,7 +209,8 @@ def _watch(
     with Live(console=console, auto_refresh=False) as live:
         while not _is_over(cluster, began, seconds):
             _submit(cluster, mix, started)
-            live.update(picture(cluster, began), refresh=True)
+            size = ViewSize.of(console.width, console.height)
+            live.update(picture(cluster, began, size), refresh=True)
             cluster.clock.sleep(FRAME_SECONDS)
 
 

@@ -25,6 +25,33 @@ RACKS_SHOWN = 16
 BAR = 8
 DECISIONS_SHOWN = 8
 GANGS_SHOWN = 10
+FRAME_LINES = 8  # the head, the borders of three panels, and the line of the cursor
+FRAME_COLUMNS = 4
+MARKS = "·░▒▓█"
+LEGEND = "· free  ░ below 1/3  ▒ below 2/3  ▓ nearly full  █ full"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSize:
+    """How many columns and lines each part of a frame may have."""
+
+    columns: int = 10_000
+    blocks: int = BLOCKS_SHOWN
+    gangs: int = GANGS_SHOWN
+    decisions: int = DECISIONS_SHOWN
+    is_fixed: bool = False  # lines are cut off instead of wrapped
+
+    @staticmethod
+    def of(columns: int, lines: int) -> ViewSize:
+        """For a terminal, from 80 columns and 24 lines."""
+        left = max(lines - FRAME_LINES, 8)
+        blocks = min(BLOCKS_SHOWN, left * 3 // 8)
+        gangs = min(GANGS_SHOWN, left * 3 // 8)
+        decisions = min(DECISIONS_SHOWN, left - blocks - gangs)
+        return ViewSize(max(columns - FRAME_COLUMNS, 40), blocks, gangs, decisions, is_fixed=True)
+
+
+EVERYTHING = ViewSize()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +112,7 @@ def _used(supply: CapacitySnapshot) -> dict[str, int]:
     }
 
 
-def picture(cluster: LocalCluster, started: float) -> Group:
+def picture(cluster: LocalCluster, started: float, size: ViewSize = EVERYTHING) -> Group:
     """One frame."""
     shown = racks(cluster)
     used, total = sum(rack.used for rack in shown), sum(rack.total for rack in shown)
@@ -98,17 +125,21 @@ def picture(cluster: LocalCluster, started: float) -> Group:
     )
     return Group(
         head,
-        Panel(_racks(shown), title="GPUs in use, by block and rack", title_align="left"),
-        Panel(_gangs(cluster), title="gangs", title_align="left"),
-        Panel(_decisions(cluster), title="last decisions", title_align="left"),
+        Panel(rack_table(shown, size), title="GPUs in use, by block and rack", title_align="left"),
+        Panel(_gangs(cluster, size), title="gangs", title_align="left"),
+        Panel(_decisions(cluster, size), title="last decisions", title_align="left"),
     )
 
 
-def _racks(shown: Iterable[Rack]) -> Table:
-    table = Table.grid(padding=(0, 2))
+def rack_table(shown: Iterable[Rack], size: ViewSize) -> Table:
+    """GPU use as bars by rack, or as marks where bars need more columns or lines than there are."""
     blocks: dict[str, list[Rack]] = {}
     for rack in shown:
         blocks.setdefault(rack.block, []).append(rack)
+    widest = max((_columns(name, row) for name, row in blocks.items()), default=0)
+    if size.is_fixed and (widest > size.columns or len(blocks) > size.blocks):
+        return _marks(blocks, size)
+    table = Table.grid(padding=(0, 2))
     for name, row in list(blocks.items())[:BLOCKS_SHOWN]:
         cells = [Text.assemble(printable(f"{rack.name} "), _bar(rack)) for rack in row[:RACKS_SHOWN]]
         more = [Text(f"… {len(row) - RACKS_SHOWN} more")] if len(row) > RACKS_SHOWN else []
@@ -116,6 +147,45 @@ def _racks(shown: Iterable[Rack]) -> Table:
     if len(blocks) > BLOCKS_SHOWN:
         table.add_row(Text(f"… {len(blocks) - BLOCKS_SHOWN} more blocks"))
     return table
+
+
+def _columns(block: str, row: list[Rack]) -> int:
+    """The columns that a block needs with a bar for each rack."""
+    return len(block) + sum(2 + len(rack.name) + 1 + BAR for rack in row[:RACKS_SHOWN]) + 12
+
+
+def _marks(blocks: dict[str, list[Rack]], size: ViewSize) -> Table:
+    """One mark for each rack, or for several; one line for each block, or for several, and a legend."""
+    lines = max(1, size.blocks - 1)
+    together = -(-len(blocks) // lines)
+    names = list(blocks)
+    groups = [names[n : n + together] for n in range(0, len(names), together)]
+    titles = [some[0] if len(some) == 1 else f"{some[0]}–{some[-1]}" for some in groups]
+    left = size.columns - max(map(len, titles)) - 2 - len(" 100 %  10,000 of 10,000")
+    racks = max(sum(len(blocks[name]) for name in some) for some in groups)
+    each = max(1, -(-racks // max(8, left)))
+    table = Table.grid(padding=(0, 2))
+    for title, some in zip(titles, groups, strict=True):
+        row = [rack for name in some for rack in blocks[name]]
+        used, total = sum(rack.used for rack in row), sum(rack.total for rack in row)
+        marks = "".join(_mark(row[n : n + each]) for n in range(0, len(row), each))
+        share = f"{round(100 * used / total)} %" if total else "no GPUs"
+        amounts = f"{used:,} of {total:,}"
+        table.add_row(
+            Text(printable(title), style="bold"), Text(marks), Text(share, justify="right"), amounts
+        )
+    legend = f"one mark: {counted(each, 'rack')}; {LEGEND}"
+    grid = Table.grid()
+    grid.add_row(table)
+    grid.add_row(Text(legend, style="dim", no_wrap=True, overflow="ellipsis"))
+    return grid
+
+
+def _mark(some: list[Rack]) -> str:
+    used, total = sum(rack.used for rack in some), sum(rack.total for rack in some)
+    if not used:
+        return MARKS[0]
+    return MARKS[-1] if used >= total else MARKS[1 + 3 * used // total]
 
 
 def _bar(rack: Rack) -> tuple[str, str]:
@@ -126,26 +196,37 @@ def _bar(rack: Rack) -> tuple[str, str]:
     return "█" * filled + "░" * (BAR - filled), style
 
 
-def _gangs(cluster: LocalCluster) -> Table:
+def _grid(size: ViewSize, columns: int) -> Table:
+    """A table whose lines are cut off at the edge of a terminal."""
     table = Table.grid(padding=(0, 2))
+    if size.is_fixed:
+        for number in range(columns):
+            table.add_column(no_wrap=True, overflow="ellipsis", ratio=1 if number == columns - 1 else None)
+        table.expand = True
+    return table
+
+
+def _gangs(cluster: LocalCluster, size: ViewSize) -> Table:
+    table = _grid(size, 4)
     all_rows = rows(cluster)
-    for row in all_rows[:GANGS_SHOWN]:
+    count = size.gangs if len(all_rows) <= size.gangs or not size.is_fixed else size.gangs - 1
+    for row in all_rows[:count]:
         table.add_row(
             Text(printable(f"{row.kind} {row.name}"), style="dim" if row.finished else "bold"),
             counted(row.pods, "pod"),
             Text(printable(row.state), style="dim" if row.finished else ""),
             Text(printable(row.why), style="yellow"),
         )
-    if len(all_rows) > GANGS_SHOWN:
-        left = all_rows[GANGS_SHOWN:]
+    if len(all_rows) > count:
+        left = all_rows[count:]
         finished = sum(row.finished for row in left)
         table.add_row(f"… {len(left)} more", "", f"{finished} of them finished" if finished else "")
     return table if all_rows else _nothing("none")
 
 
-def _decisions(cluster: LocalCluster) -> Table:
-    table = Table.grid(padding=(0, 2))
-    lines = list(cluster.decision_log.lines)[-DECISIONS_SHOWN:]
+def _decisions(cluster: LocalCluster, size: ViewSize) -> Table:
+    table = _grid(size, 2)
+    lines = list(cluster.decision_log.lines)[-size.decisions :]
     for when, line in lines:
         table.add_row(Text(clock_text(when), style="dim"), Text(printable(line)))
     return table if lines else _nothing("none yet")

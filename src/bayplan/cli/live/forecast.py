@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bayplan.model.admission_rejection import AdmissionRemark
 from bayplan.model.gang import Group, PodSet, Ref
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted, Requeue
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import Admission, QueuedGang
+from bayplan.model.rejection import AdmissionRemark
 from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.snapshot import QueueHead
 from bayplan.state.admission.state import AdmissionState

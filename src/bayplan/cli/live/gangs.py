@@ -14,11 +14,11 @@ from bayplan.dialects.kueue.status.conditions import EVICTED, condition_of
 from bayplan.dialects.kueue.status.rejection_messages import reason
 from bayplan.explanation.reasons import NOT_TRIED, admitted_words, few_words, unready_checks
 from bayplan.explanation.text import counted, short_levels
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import QUEUE_DEPTH_MAX
+from bayplan.model.rejection import RejectionReason
 from bayplan.model.summary import Flaw
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.admission.queues import QueueEntry, QueueEntryState
@@ -123,16 +123,16 @@ def _why(
         return str(evicted.get("reason", "")), f"evicted: {evicted.get('reason', 'unknown')}"
     if state == RESERVED and (checks := unready_checks(queued_gang)):
         text = f"quota reserved, waiting for check {', '.join(checks)}"
-        return reason(AdmissionReason.TO_BE_EVALUATED), text
+        return reason(RejectionReason.TO_BE_EVALUATED), text
     if queued_gang.admission is None and not entry.queue:
-        return reason(AdmissionReason.MISCONFIGURED), _no_queue(queued_gang)
+        return reason(RejectionReason.MISCONFIGURED), _no_queue(queued_gang)
     if result is None:
         return _untried(live, entry, position)
     match result.action:
         case Admit():
-            return reason(AdmissionReason.TO_BE_EVALUATED), admitted_words(result.action)
+            return reason(RejectionReason.TO_BE_EVALUATED), admitted_words(result.action)
         case ReportNotAdmitted(rejection=rejection):
-            inactive = inactive_text(live, entry.queue) if rejection.reason is AdmissionReason.CLOSED else ""
+            inactive = inactive_text(live, entry.queue) if rejection.reason is RejectionReason.CLOSED else ""
             return reason(rejection.reason), inactive or few_words(rejection)
         case EvictGang():
             return "NodeFailures", "evicted: no replacement for its failed nodes"
@@ -149,16 +149,16 @@ def _untried(live: Live, entry: QueueEntry, position: QueuePosition | None) -> t
         if until > LATEST:
             inactive = inactive_text(live, entry.queue)
             return reason(
-                AdmissionReason.ON_HOLD
+                RejectionReason.ON_HOLD
             ), f"on hold: {inactive}" if inactive else "on hold until it is released"
-        return reason(AdmissionReason.ON_HOLD), f"backing off until {moment(until)}"
+        return reason(RejectionReason.ON_HOLD), f"backing off until {moment(until)}"
     if position is not None and position.position > 1:
         return reason(
-            AdmissionReason.TO_BE_EVALUATED
+            RejectionReason.TO_BE_EVALUATED
         ), f"behind {position.first.namespace}/{position.first.name}"
     if entry.queue and entry.queue not in live.state.config.queues:
-        return reason(AdmissionReason.MISCONFIGURED), f"there is no ClusterQueue {entry.queue}"
-    return reason(AdmissionReason.TO_BE_EVALUATED), NOT_TRIED
+        return reason(RejectionReason.MISCONFIGURED), f"there is no ClusterQueue {entry.queue}"
+    return reason(RejectionReason.TO_BE_EVALUATED), NOT_TRIED
 
 
 FLAWS = {

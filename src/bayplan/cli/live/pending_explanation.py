@@ -14,19 +14,19 @@ from bayplan.cli.render.tables import table
 from bayplan.explanation.misfit import Explanation, explain, request_text
 from bayplan.explanation.reasons import amount, attempts, first_misfit, lacks_quota, victim_text
 from bayplan.explanation.text import amount_text, counted, importance
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
-    Obstacle,
-    ObstacleKind,
-    PodSetAttempts,
-)
 from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Gang
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.plan import ReportNotAdmitted
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell, Queue, VictimPolicy
+from bayplan.model.rejection import (
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+    Rejection,
+    RejectionReason,
+)
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import place
@@ -125,7 +125,7 @@ def _asked(queued_gang: QueuedGang) -> dict[str, int]:
     return asked
 
 
-def _tried(rejection: AdmissionRejection) -> Sections:
+def _tried(rejection: Rejection) -> Sections:
     several = len(rejection.tried) > 1
     lines = [
         f"{part.pod_set}: {line}" if several else line for part in rejection.tried for line in attempts(part)
@@ -133,10 +133,10 @@ def _tried(rejection: AdmissionRejection) -> Sections:
     return {"tried": lines} if lines else {}
 
 
-def _miss(live: Live, queued_gang: QueuedGang, rejection: AdmissionRejection) -> PlacementMiss | None:
+def _miss(live: Live, queued_gang: QueuedGang, rejection: Rejection) -> PlacementMiss | None:
     """Why the gang does not fit. Without quota only an empty cluster was tried: then that is explained."""
     first = first_misfit(rejection)
-    if first is None and (rejection.reason is not AdmissionReason.NO_PLACE or not rejection.tried):
+    if first is None and (rejection.reason is not RejectionReason.NO_PLACE or not rejection.tried):
         return None
     part, misfit = first or (rejection.tried[0], None)
     flavor, rules = _flavor(live, part, misfit), live.state.config.flavors
@@ -164,7 +164,7 @@ def _flavor(live: Live, part: PodSetAttempts, misfit: Misfit | None) -> str:
     return next((name for name in tried if name in known and known[name].topology in wanted), "")
 
 
-def _users(live: Live, queue: str, rejection: AdmissionRejection) -> Iterator[str]:
+def _users(live: Live, queue: str, rejection: Rejection) -> Iterator[str]:
     """The gangs that use the quota that is insufficient."""
     for obstacle in lacks_quota(rejection):
         usages = usage_by_gang(live.state, queue, (obstacle.flavor, obstacle.resource))
@@ -196,7 +196,7 @@ def _held(live: Live, miss: PlacementMiss) -> list[Holder]:
 
 
 def _changes(
-    live: Live, queued_gang: QueuedGang, queue: str, rejection: AdmissionRejection, miss: PlacementMiss | None
+    live: Live, queued_gang: QueuedGang, queue: str, rejection: Rejection, miss: PlacementMiss | None
 ) -> Iterator[str]:
     """The smallest changes that would get it admitted; those that can be simulated have been."""
     profile = live.settings.profile
@@ -238,7 +238,7 @@ def _quota_change(live: Live, obstacle: Obstacle, queue: str) -> str:
     return ""
 
 
-def _policy(live: Live, queued_gang: QueuedGang, queue: Queue, rejection: AdmissionRejection) -> str:
+def _policy(live: Live, queued_gang: QueuedGang, queue: Queue, rejection: Rejection) -> str:
     rules, account = queue.preemption, live.state.usage.quota_tree().queues[queue.name]
     if rules.within is VictimPolicy.NEVER and rules.reclaim is VictimPolicy.NEVER:
         return f"preemption is disabled in {queue.name}"

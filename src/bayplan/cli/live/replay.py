@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayplan.configuration.settings import Settings
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Plan, ReportNotAdmitted, ReportUnschedulable
-from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.model.rejection import RejectionReason
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.jobs.controller import JobsController
 from bayplan.runtime.controllers.node_health.controller import NodeHealthController
@@ -22,9 +21,6 @@ from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller, Settled
 from bayplan.runtime.core.deciding import Deciding, Failure
 from bayplan.runtime.core.journal import Damaged, EntryKind, JournalEntry
-
-_INTERNAL = (RejectionReason.INTERNAL, AdmissionReason.INTERNAL)
-_OUT_OF_TIME = (RejectionReason.OUT_OF_TIME, AdmissionReason.OUT_OF_TIME)
 
 
 @dataclass(slots=True)
@@ -110,10 +106,12 @@ class Replaying:
         again = Plan() if view is None else self._decide(controller, view, now)[0]
         if again == recorded:
             return
-        if recorded.undecided or any(_reason(action) in _OUT_OF_TIME for action in recorded.actions):
+        if recorded.undecided or any(
+            _reason(action) is RejectionReason.OUT_OF_TIME for action in recorded.actions
+        ):
             self.result.cut_short += 1
             return
-        failed = {action.gang for action in recorded.actions if _reason(action) in _INTERNAL}
+        failed = {action.gang for action in recorded.actions if _reason(action) is RejectionReason.INTERNAL}
         if failed and view is not None and self._is_same_without(controller, view, recorded, failed, now):
             self.result.not_reproduced += len(failed)
         else:
@@ -138,10 +136,8 @@ def body_of(entry: JournalEntry, shape: Any) -> Any:
         raise Damaged(f"{what}, is not one that this version of bayplan writes ({error!r})") from None
 
 
-def _reason(action: Action) -> RejectionReason | AdmissionReason | None:
+def _reason(action: Action) -> RejectionReason | None:
     match action:
-        case ReportUnschedulable():
-            return action.rejection.reason
-        case ReportNotAdmitted():
+        case ReportUnschedulable() | ReportNotAdmitted():
             return action.rejection.reason
     return None

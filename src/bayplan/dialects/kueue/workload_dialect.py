@@ -21,12 +21,12 @@ from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_o
 from bayplan.dialects.kueue.status.queue_path import QueueChanges, status_due
 from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
 from bayplan.dialects.kueue.status.rejection_messages import reason
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
 from bayplan.model.pod import Pod
 from bayplan.model.quota import NamespaceQueue, Queue
+from bayplan.model.rejection import RejectionReason
 from bayplan.model.summary import Summaries
 
 Object = dict[str, Any]
@@ -102,7 +102,7 @@ class WorkloadDialect(QueueDialect):
         before, after = condition_of(obj, QUOTA_RESERVED), condition_of({"status": status}, QUOTA_RESERVED)
         return before is not None and after is not None and before.get("reason") == after.get("reason")
 
-    def is_undecided(self, obj: Object, code: AdmissionReason) -> bool:
+    def is_undecided(self, obj: Object, code: RejectionReason) -> bool:
         known = condition_of(obj, QUOTA_RESERVED)
         return known is None or known.get("reason") in _BEFORE_A_DECISION - {reason(code)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -138,7 +138,7 @@ class NodeOverlay:
     def remove_pods(self, keys: Iterable[PodKey]) -> None:
         """Remove pods."""
         pods = self.filter_input.index.pods
-        claimed_pods = self.zones.claimed if self.zones is not None else ()
+        claimed_pods: Collection[PodKey] = self.zones.claimed if self.zones is not None else ()
         by_signature: dict[tuple[PodSignature, bool, bool], list[PodKey]] = {}
         departed: list[PodKey] = []
         for key in dict.fromkeys(keys):

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.status.decisions import PREEMPTIONS, eviction_reason
 from bayplan.dialects.kueue.status.rejection_messages import reason
-from bayplan.model.admission_rejection import AdmissionRemark, FlavorMode
 from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
+from bayplan.model.rejection import AdmissionRemark, FlavorMode
 from bayplan.model.summary import GangCounts, NamespaceQueueSummary, QueueSummary, Summaries
 from bayplan.runtime.core.clock import Clock, SystemClock
 from bayplan.runtime.telemetry.metrics import OTHER, Children

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
 from bayplan.model.assignment import Misfit, Path
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Admit, EvictGang, EvictionReason, Plan, ReportNotAdmitted, Requeue
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import CheckState, QueuedGang
+from bayplan.model.rejection import AdmissionRemark, Rejection, RejectionReason
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.overlay.topology_numa_overlay import TopologyNumaOverlay
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
@@ -136,18 +136,16 @@ class _Decision:
         if isinstance(action, ReportNotAdmitted) and action.requeue is Requeue.ON_EVENT:
             self.actions += [replace(action, queued_gang=queued_gang, reserves=None) for queued_gang in alike]
 
-    def _precheck(self, head: QueueHead) -> AdmissionRejection | None:
+    def _precheck(self, head: QueueHead) -> Rejection | None:
         """Reasons to reject a head that do not depend on free quota or capacity."""
         bad = (CheckState.RETRY, CheckState.REJECTED)
         if any(verdict.state in bad for verdict in head.queued_gang.check_statuses):
-            return AdmissionRejection(AdmissionReason.TO_BE_EVALUATED, AdmissionRemark.CHECKS_FAILED)
+            return Rejection(RejectionReason.TO_BE_EVALUATED, remark=AdmissionRemark.CHECKS_FAILED)
         if head.queue in self.simulation.closed:
-            return AdmissionRejection(
-                AdmissionReason.CLOSED, AdmissionRemark.QUEUE_INACTIVE, queue=head.queue
-            )
+            return Rejection(RejectionReason.CLOSED, remark=AdmissionRemark.QUEUE_INACTIVE, queue=head.queue)
         if head.queue not in self.simulation.queues or head.queue not in self.simulation.quota_tree.queues:
-            return AdmissionRejection(
-                AdmissionReason.MISCONFIGURED, AdmissionRemark.QUEUE_MISSING, queue=head.queue
+            return Rejection(
+                RejectionReason.MISCONFIGURED, remark=AdmissionRemark.QUEUE_MISSING, queue=head.queue
             )
         return head.ineligible
 
@@ -166,15 +164,15 @@ class _Decision:
             return
         match offer.mode:
             case Mode.NO_FIT:
-                entry.reason = offer.reason or AdmissionReason.TO_BE_EVALUATED
+                entry.reason = offer.reason or RejectionReason.TO_BE_EVALUATED
                 return
             case Mode.PREEMPT if not entry.assessment.victims:
-                entry.reason = AdmissionReason.NO_QUOTA_NOW
+                entry.reason = RejectionReason.NO_QUOTA_NOW
                 self._set_aside(entry)
                 return
             case Mode.LATER:
                 entry.reason, entry.remark = (
-                    AdmissionReason.VICTIMS_LEAVING,
+                    RejectionReason.VICTIMS_LEAVING,
                     AdmissionRemark.SAME_VICTIMS_WILL_FIT,
                 )
                 entry.requeue, entry.keeps_progress = Requeue.AT_ONCE, False
@@ -184,7 +182,7 @@ class _Decision:
             overlaps = self._overlaps(entry.assessment.victims)
             entry.remark = AdmissionRemark.SAME_VICTIMS if overlaps else AdmissionRemark.OVERTAKEN
             entry.reason, entry.requeue, entry.keeps_progress = (
-                AdmissionReason.NO_QUOTA_NOW,
+                RejectionReason.NO_QUOTA_NOW,
                 Requeue.AT_ONCE,
                 False,
             )
@@ -280,7 +278,7 @@ class _Decision:
             self.actions.append(
                 EvictGang(victim.queued_gang, victim.reason, entry.queued_gang, victim_path, path)
             )
-        entry.reason, entry.remark = AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING
+        entry.reason, entry.remark = RejectionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING
         entry.requeue, entry.keeps_progress = Requeue.AT_ONCE, False
         entry.victims = len(entry.assessment.victims)
 
@@ -296,12 +294,12 @@ class _Decision:
 
 def _rejection(entry: CycleEntry) -> ReportNotAdmitted:
     offer = entry.assessment.offer
-    rejection = AdmissionRejection(
-        entry.reason or AdmissionReason.TO_BE_EVALUATED,
-        entry.remark,
-        offer.tried(),
-        entry.victims,
-        entry.queue,
+    rejection = Rejection(
+        entry.reason or RejectionReason.TO_BE_EVALUATED,
+        remark=entry.remark,
+        tried=offer.tried(),
+        victims=entry.victims,
+        queue=entry.queue,
     )
     progress = offer.progress() if entry.keeps_progress else ()
     again = entry.requeue

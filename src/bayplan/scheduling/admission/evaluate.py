@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bayplan.model.admission_rejection import AdmissionReason, FlavorMode
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Queue, VictimPolicy
+from bayplan.model.rejection import FlavorMode, RejectionReason
 from bayplan.scheduling.admission.candidates import PreemptionRequest, Victim
 from bayplan.scheduling.admission.flavors import FlavorQuery, quota_offer
 from bayplan.scheduling.admission.offer import Mode, Offer, settle_reason
@@ -63,7 +63,7 @@ def _usable_offer(query: FlavorQuery) -> tuple[FlavorQuery, Offer, list[Placemen
     first = offer, needs = _offer(query)
     for _ in query.queue.flavors():  # bounded: pod sets could alternate between flavors for ever
         left = any(index >= 0 for part in offer.progress() for index in part.values())
-        if offer.reason is not AdmissionReason.NO_PLACE or not left:
+        if offer.reason is not RejectionReason.NO_PLACE or not left:
             break
         query = replace(query, progress=offer.progress())
         offer, needs = _offer(query)
@@ -110,7 +110,7 @@ def _try_empty(query: FlavorQuery, offer: Offer, needs: list[PlacementNeed]) -> 
     flavor, misfit = assessment
     part = offer.part(misfit.pod_sets[0])
     part.attempts = tuple(
-        replace(a, mode=FlavorMode.NONE, reason=AdmissionReason.NO_PLACE) if a.flavor == flavor else a
+        replace(a, mode=FlavorMode.NONE, reason=RejectionReason.NO_PLACE) if a.flavor == flavor else a
         for a in part.attempts
     )
     offer.downgrade(part.name, Mode.NO_FIT)

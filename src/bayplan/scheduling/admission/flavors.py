@@ -5,14 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    FlavorAttempt,
-    FlavorMode,
-    Obstacle,
-    ObstacleKind,
-    RejectionDetail,
-)
 from bayplan.model.gang import AUTO, Group, PodSet
 from bayplan.model.node import PODS
 from bayplan.model.node_rules import NodeRules, Requirement
@@ -26,6 +18,14 @@ from bayplan.model.quota import (
     Queue,
     ResourceGroup,
     VictimPolicy,
+)
+from bayplan.model.rejection import (
+    FlavorAttempt,
+    FlavorMode,
+    Obstacle,
+    ObstacleKind,
+    RejectionDetail,
+    RejectionReason,
 )
 from bayplan.placement.cluster.node_table import first_repelling
 from bayplan.scheduling.admission.candidates import lowest_fit
@@ -249,7 +249,7 @@ class _Search:
             if detail is not None:
                 self.obstacles.append(detail)
                 self.attempts.append(
-                    FlavorAttempt(flavor, FlavorMode.NONE, 0, (detail,), AdmissionReason.NO_FLAVOR)
+                    FlavorAttempt(flavor, FlavorMode.NONE, 0, (detail,), RejectionReason.NO_FLAVOR)
                 )
                 return False
         return True
@@ -260,7 +260,7 @@ class _Search:
         worst: tuple[FlavorMode, int] = (FlavorMode.FIT, 0)
         choices: dict[str, FlavorChoice] = {}
         details: list[RejectionDetail] = []
-        reason: AdmissionReason | None = None
+        reason: RejectionReason | None = None
         limit = 0
         for name, amount in self.requests.items():
             chance, borrow, detail, says = self._fit((flavor, name), amount - self._held(name))
@@ -294,19 +294,19 @@ class _Search:
 
     def _fit(
         self, cell: Cell, amount: int
-    ) -> tuple[FlavorMode, int, RejectionDetail | None, AdmissionReason | None]:
+    ) -> tuple[FlavorMode, int, RejectionDetail | None, RejectionReason | None]:
         """Mode in which the amount of a cell is available, borrowing height, obstacle and reason."""
         query, account = self.query, self.query.account
         elsewhere = self._elsewhere_before(*cell)
         if elsewhere is not None:
-            return FlavorMode.NONE, 0, elsewhere, AdmissionReason.NO_FLAVOR
+            return FlavorMode.NONE, 0, elsewhere, RejectionReason.NO_FLAVOR
         before = self.used.get(cell, 0)
         needs = before + amount
         limit = account.maximum(cell)
         if needs > limit:
             facts = (before, amount, limit)
             detail = Obstacle(ObstacleKind.TOO_MUCH, *cell, amounts=facts)
-            return FlavorMode.NONE, 0, detail, AdmissionReason.NEVER_ENOUGH_QUOTA
+            return FlavorMode.NONE, 0, detail, RejectionReason.NEVER_ENOUGH_QUOTA
         borrow, within = lowest_fit(account, cell, needs)
         available = account.available(cell)
         if needs <= available:
@@ -317,7 +317,7 @@ class _Search:
                 query.simulation, query.queued_gang, query.queue, cell, needs
             )
             return chance, borrow, short, None
-        return FlavorMode.NONE, borrow, short, AdmissionReason.NO_QUOTA_NOW
+        return FlavorMode.NONE, borrow, short, RejectionReason.NO_QUOTA_NOW
 
 
 def _borrows_by_force(simulation: AdmissionSimulation, queue: Queue) -> bool:

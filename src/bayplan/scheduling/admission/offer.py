@@ -6,27 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
+from bayplan.model.assignment import Assignment, DomainAssignment
+from bayplan.model.gang import PodSet
+from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang
+from bayplan.model.quota import Cell, Queue
+from bayplan.model.rejection import (
     FlavorAttempt,
     FlavorMode,
     Obstacle,
     ObstacleKind,
     PodSetAttempts,
     RejectionDetail,
+    RejectionReason,
 )
-from bayplan.model.assignment import Assignment, DomainAssignment
-from bayplan.model.gang import PodSet
-from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang
-from bayplan.model.quota import Cell, Queue
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
 from bayplan.state.admission.usage import PlacedPods, placed_pods
 
 SEVERITY = (
-    AdmissionReason.NO_PLACE,
-    AdmissionReason.NO_QUOTA_NOW,
-    AdmissionReason.NEVER_ENOUGH_QUOTA,
-    AdmissionReason.NO_FLAVOR,
+    RejectionReason.NO_PLACE,
+    RejectionReason.NO_QUOTA_NOW,
+    RejectionReason.NEVER_ENOUGH_QUOTA,
+    RejectionReason.NO_FLAVOR,
 )
 CHANCES = (FlavorMode.NONE, FlavorMode.NO_VICTIMS, FlavorMode.PREEMPT, FlavorMode.RECLAIM, FlavorMode.FIT)
 
@@ -47,7 +47,7 @@ def mode_of(chance: FlavorMode) -> Mode:
     return Mode.NO_FIT if chance is FlavorMode.NONE else Mode.PREEMPT
 
 
-def more_severe(one: AdmissionReason | None, other: AdmissionReason | None) -> AdmissionReason | None:
+def more_severe(one: RejectionReason | None, other: RejectionReason | None) -> RejectionReason | None:
     """The more severe of two reasons."""
     if one is None or other is None:
         return one or other
@@ -99,7 +99,7 @@ class Offer:
     quota: dict[Cell, int] = field(default_factory=dict)
     borrow: int = 0
     explicit_mode: Mode | None = None
-    reason: AdmissionReason | None = None
+    reason: RejectionReason | None = None
 
     @property
     def mode(self) -> Mode:
@@ -164,14 +164,14 @@ def settle_reason(offer: Offer, queue: Queue) -> None:
     """Choose the dominant reason: the mildest of alternatives, the most severe of requirements."""
     if offer.mode is not Mode.NO_FIT:
         return
-    found: AdmissionReason | None = None
+    found: RejectionReason | None = None
     for part in offer.parts:
         if part.mode is not Mode.NO_FIT:
             continue
         if not part.attempts:
-            found = more_severe(found, AdmissionReason.NO_FLAVOR)
+            found = more_severe(found, RejectionReason.NO_FLAVOR)
             continue
-        mildest: dict[int, AdmissionReason | None] = {}
+        mildest: dict[int, RejectionReason | None] = {}
         for number, attempt in enumerate(part.attempts):
             if attempt.mode is not FlavorMode.NONE:
                 continue
@@ -184,7 +184,7 @@ def settle_reason(offer: Offer, queue: Queue) -> None:
     offer.reason = found
 
 
-def _rank(reason: AdmissionReason | None) -> int:
+def _rank(reason: RejectionReason | None) -> int:
     return -1 if reason is None else SEVERITY.index(reason)
 
 

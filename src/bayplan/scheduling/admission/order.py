@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from bayplan.model.admission_rejection import AdmissionReason, AdmissionRemark
 from bayplan.model.plan import Requeue
 from bayplan.model.queued_gang import QueuedGang, Rank
+from bayplan.model.rejection import AdmissionRemark, RejectionReason
 from bayplan.scheduling.admission.evaluate import Assessment
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
 from bayplan.state.admission.quota_tree import QuotaAccount, dominant_share
@@ -23,7 +23,7 @@ class CycleEntry:
     alike: tuple[QueuedGang, ...] = ()
     tries: int = 0
     has_preempted: bool = False  # gangs were preempted for it: no other gang may take that capacity
-    reason: AdmissionReason | None = None
+    reason: RejectionReason | None = None
     remark: AdmissionRemark = AdmissionRemark.TRIED
     requeue: Requeue = Requeue.ON_EVENT
     keeps_progress: bool = True

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bayplan.model.admission_rejection import Obstacle, ObstacleKind
 from bayplan.model.assignment import Assignment, Misfit, Placement
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
 from bayplan.model.quota import CheckKind, Flavor
+from bayplan.model.rejection import Obstacle, ObstacleKind
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import gang_fits, place

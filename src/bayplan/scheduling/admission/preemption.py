@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bayplan.model.admission_rejection import FlavorMode
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell, Queue
+from bayplan.model.rejection import FlavorMode
 from bayplan.placement.preemption.victim_search import remove_until_fits, reprieve_removed
 from bayplan.scheduling.admission.candidates import (
     PreemptionPolicy,

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 
 from bayplan.model.filter_failure import FilterFailure
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.placement.subgroups.members import missing_in_gang
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult
 
 
-def rejection_for(
-    reason: RejectionReason, request: AttemptRequest, result: AttemptResult
-) -> SchedulingRejection:
+def rejection_for(reason: RejectionReason, request: AttemptRequest, result: AttemptResult) -> Rejection:
     """The rejection that describes a failed attempt."""
     pod, failure = _first_unassigned(request, result.unassigned)
-    return SchedulingRejection(
+    return Rejection(
         reason,
         result.minimum or request.candidate.spec.minimum,
         request.bound + len(request.pending),

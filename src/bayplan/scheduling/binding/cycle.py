@@ -7,7 +7,7 @@ from functools import partial
 
 from bayplan.model.plan import Plan
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
@@ -58,9 +58,7 @@ class BindingCycle:
     def __init__(self, builder: PlanBuilder) -> None:
         self.builder = builder
         self.snapshot, self.profile, self.overlay = builder.snapshot, builder.profile, builder.overlay
-        self.rejections: dict[
-            object, SchedulingRejection
-        ] = {}  # rejections of single pods, by equivalence key
+        self.rejections: dict[object, Rejection] = {}  # rejections of single pods, by equivalence key
 
     def decide(self, candidate: SchedulingCandidate) -> None:
         """Decide on one gang or single pod."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
-from bayplan.model.scheduling_rejection import (
+from bayplan.model.rejection import (
     FairShareWakeup,
     PreemptionSearchOutcome,
     QuotaExcess,
+    Rejection,
     RejectionReason,
-    SchedulingRejection,
 )
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, request_for
@@ -64,7 +64,7 @@ class FairShareCycle:
             if self.order is None or missing is not None:
                 self._reject(
                     request_for(candidate),
-                    SchedulingRejection(RejectionReason.NO_QUEUE, about=missing or queue),
+                    Rejection(RejectionReason.NO_QUEUE, about=missing or queue),
                 )
             else:
                 self.order.push(turn_of(candidate, number))
@@ -102,9 +102,7 @@ class FairShareCycle:
         request = _request_for(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.non_preemptible else None
         if excess is not None:
-            self._reject(
-                request, SchedulingRejection(RejectionReason.OVER_QUOTA, spec.minimum, excess=excess)
-            )
+            self._reject(request, Rejection(RejectionReason.OVER_QUOTA, spec.minimum, excess=excess))
             return
         excess = self.accounts.beyond_limit(turn.queue, turn.amounts)
         if excess is not None:
@@ -217,7 +215,7 @@ class FairShareCycle:
         wakeups = self._wakeups(late, fair)
         if late.excess is not None:
             minimum = late.turn.candidate.spec.minimum
-            rejection = SchedulingRejection(
+            rejection = Rejection(
                 RejectionReason.OVER_LIMIT, minimum, excess=late.excess, retry_at=retry_at, wakeups=wakeups
             )
             self._reject(late.request, rejection)
@@ -247,7 +245,7 @@ class FairShareCycle:
         return frozenset(result)
 
     def _reject(
-        self, request: AttemptRequest, rejection: SchedulingRejection, reserved_nodes: tuple[str, ...] = ()
+        self, request: AttemptRequest, rejection: Rejection, reserved_nodes: tuple[str, ...] = ()
     ) -> None:
         """Reject the gang and clear its nominations."""
         builder, candidate = self.builder, request.candidate

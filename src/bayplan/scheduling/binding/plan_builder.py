@@ -10,7 +10,7 @@ from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, is_single_pod
 from bayplan.scheduling.attempt.nominations import Nominations, priority_of
@@ -128,7 +128,7 @@ class PlanBuilder:
         for pod in candidate.pending:
             if pod.key in rows:
                 self.nominations.add(pod, candidate.nominated[pod.key], priority)
-        rejection = SchedulingRejection(
+        rejection = Rejection(
             RejectionReason.PREEMPTING,
             candidate.spec.minimum,
             request.bound + len(request.pending),
@@ -154,13 +154,13 @@ class PlanBuilder:
         if node:
             pod = candidate.pending[0].key
             self.clear_nominations(candidate, candidate.pending)
-            self.reject(candidate, SchedulingRejection(RejectionReason.NODE_TAKEN, pod=pod, about=node))
+            self.reject(candidate, Rejection(RejectionReason.NODE_TAKEN, pod=pod, about=node))
         return bool(node)
 
     def reject(
         self,
         candidate: SchedulingCandidate,
-        rejection: SchedulingRejection,
+        rejection: Rejection,
         pods: tuple[Pod, ...] = (),
         reserved_nodes: tuple[str, ...] = (),
     ) -> None:
@@ -181,12 +181,12 @@ class PlanBuilder:
         return len(result.rows) >= request.need
 
 
-def _is_changed(rejection: SchedulingRejection, before: SchedulingRejection | None) -> bool:
+def _is_changed(rejection: Rejection, before: Rejection | None) -> bool:
     """Whether to publish the rejection: the reason or the number that fits changed, not just node counts."""
     return before is None or _essentials(rejection) != _essentials(before)
 
 
-def _essentials(rejection: SchedulingRejection) -> tuple[object, ...]:
+def _essentials(rejection: Rejection) -> tuple[object, ...]:
     failure, misfit = rejection.filter_failure, rejection.misfit
     return (
         rejection.reason,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from bayplan.model.gang import GangSpec
 from bayplan.model.pod import Pod
 from bayplan.model.quota import FairQueue
-from bayplan.model.scheduling_rejection import QuotaExcess
+from bayplan.model.rejection import QuotaExcess
 from bayplan.scheduling.fair_share.shares import NOTHING_SAID, children, fair_shares, is_rooted, resources_of
 from bayplan.state.scheduling.fair_usage import FairView
 

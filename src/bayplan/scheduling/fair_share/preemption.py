@@ -10,7 +10,7 @@ from math import inf
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import PreemptionMeans
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
+from bayplan.model.rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.scheduling.attempt.gang import AttemptRequest
 from bayplan.scheduling.attempt.nominations import priority_of

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
+from bayplan.model.rejection import PreemptionSearchOutcome
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.removals import LeavingPods
 from bayplan.scheduling.preemption.victim_units import DisruptionBudgets, VictimUnit

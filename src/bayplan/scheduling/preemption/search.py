@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
+from bayplan.model.rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, domains_for
 from bayplan.scheduling.preemption.context import PreemptionContext, PreemptionResult

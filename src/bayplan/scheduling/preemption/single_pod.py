@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
+from bayplan.model.rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay

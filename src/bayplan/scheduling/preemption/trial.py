@@ -12,7 +12,7 @@ from bayplan.model.numa import FitRule
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import NodeChoice
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome
+from bayplan.model.rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.numa.snapshot import numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay

@@ -47,7 +47,8 @@ class BestFit(FirstFit):
         """The less is left, the better."""
         cpu = (board.cpu[rows] - shape.cpu) / CPU_SCALE
         gpu = (board.parts[rows].sum(1) - shape.total) / GPU_SCALE
-        return -np.floor(100 * (cpu + gpu) / 2)
+        left: Floats = np.floor(100 * (cpu + gpu) / 2)
+        return -left
 
 
 class Spread(BestFit):
@@ -129,7 +130,8 @@ class FGD(FirstFit):
             unused = left >= WHOLE_GPU
             left[unused & (unused.cumsum(1) <= shape.devices)] = 0
         after = self._fragment(board.cpu[rows][at] - shape.cpu, left, board.model[rows][at])
-        return np.floor(100 / (1 + np.exp((after - before[at]) / WHOLE_GPU)))
+        gains: Floats = np.floor(100 / (1 + np.exp((after - before[at]) / WHOLE_GPU)))
+        return gains
 
     def _fragment(self, cpu: Ints, parts: Ints, model: Ints) -> Floats:
         """The parts of each node that a pod of the usual mix could not use, in expectation."""

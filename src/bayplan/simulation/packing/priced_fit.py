@@ -69,7 +69,8 @@ class PricedFit(FirstFit):
             + UNBROKEN * np.where(unused, self.unbroken[devices], 0)
             + self.model_prices[board.model[rows]] * shape.total / WHOLE_GPU
         )
-        return -np.round(cost, DIGITS)
+        rounded: Floats = np.round(cost, DIGITS)
+        return -rounded
 
     def device(self, board: DeviceBoard, shape: PodShape, row: int) -> int:
         """The device that loses the least worth beyond the share itself."""
@@ -103,4 +104,5 @@ def _model_prices(board: DeviceBoard, mix: Sequence[PodShape]) -> Floats:
         allowed = board.models_of(shape.models)
         if allowed and capacity[allowed].sum():
             demand[allowed] += count * shape.total * capacity[allowed] / capacity[allowed].sum()
-    return np.minimum(demand / np.maximum(capacity, 1), 1.0)
+    prices: Floats = np.minimum(demand / np.maximum(capacity, 1), 1.0)
+    return prices

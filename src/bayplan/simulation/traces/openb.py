@@ -12,9 +12,8 @@ POD_COLUMNS = (
     "memory_mib",
     "num_gpu",
     "gpu_milli",
-    "creation_time",
-    "deletion_time",
 )
+TIME_COLUMNS = {"creation_time", "deletion_time", "scheduled_time"}
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 MIB = 1 << 20
 PODS_PER_NODE = 1000  # the trace states no limit
@@ -41,11 +40,7 @@ def _pod(row: Row) -> TraceJob:
     if milli > WHOLE_GPU or (gpus > 1 and milli != WHOLE_GPU) or (gpus == 1 and milli == 0):
         raise row.error(f"num_gpu is {gpus} and gpu_milli {milli}; a share is 1 to 1000 of a single GPU")
     shares = gpus == 1 and milli < WHOLE_GPU
-    arrival, end = row.number("creation_time"), row.number("deletion_time")
-    ran = "scheduled_time" not in row.cells or bool(row.text("scheduled_time"))
-    start = row.number("scheduled_time") if ran and "scheduled_time" in row.cells else arrival
-    if end < start:
-        raise row.error(f"deletion_time {end:g} is before the start at {start:g}")
+    arrival, duration = _times(row)
     requests = {CPU: row.whole("cpu_milli"), MEMORY: row.whole("memory_mib") * MIB}
     if gpus and not shares:
         requests[GPU] = gpus
@@ -53,13 +48,26 @@ def _pod(row: Row) -> TraceJob:
     return TraceJob(
         name=row.text("name"),
         arrival=arrival,
-        duration=end - start if ran else None,  # what never started has no run time
+        duration=duration,
         requests=requests,
         owner=row.cells.get("qos", "").strip(),
         gpu_share=milli if shares else 0,
         gpu_models=tuple(sorted(set(models.split("|")))) if models else (),
         fails=row.cells.get("pod_phase", "").strip() == "Failed",
     )
+
+
+def _times(row: Row) -> tuple[float, float | None]:
+    """Arrival and run time. Variants without times: all pods arrive at once, run times are unknown."""
+    if not row.cells.keys() >= TIME_COLUMNS:
+        return 0.0, None
+    arrival, end = row.number("creation_time"), row.number("deletion_time")
+    if not row.text("scheduled_time"):
+        return arrival, None  # it never started
+    start = row.number("scheduled_time")
+    if end < start:
+        raise row.error(f"deletion_time {end:g} is before the start at {start:g}")
+    return arrival, end - start
 
 
 def _node(row: Row) -> Node:

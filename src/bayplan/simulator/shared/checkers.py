@@ -12,15 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bayplan.backends.fake_controllers.manifests import Object
+from bayplan.backends.fake_controllers.manifests import GPU, Object
 from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.jobs.checkers import gang_of, pod_set_of
 from bayplan.simulator.queues.workload_view import PodSetPlacement, conditions_of, read
+from bayplan.simulator.shared.zones import ZoneActors
 
 List = Callable[[str], Sequence[Object]]
 Amounts = dict[str, int]
+ZONES_KEY = "zones"  # in the place of a resource
 TAKEN_SECONDS = 30.0
 """So long after the last fault a slot that a pod of another gang has taken may still be promised."""
 
@@ -34,6 +36,7 @@ class OpenSlots:
     host: str
     count: int
     each: Mapping[str, int]
+    gpus: int = 0  # that a pod needs in one zone
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class ClaimChecker:
     """Checks what is used and promised on each node; remembers since when it is too much."""
 
     processes: int
+    zones: ZoneActors | None = None
     over_since: dict[tuple[str, str], float] = field(default_factory=dict)  # by node and resource
     bound: dict[str, str] = field(default_factory=dict)  # bound pods of queued gangs: gang by uid
     last_over: dict[str, float] = field(default_factory=dict)  # by node
@@ -63,6 +67,7 @@ class ClaimChecker:
         self.crossed += sum(key not in self.over_since for key in over)
         self.over_since = {key: self.over_since.get(key, now) for key in over}
         self.last_over |= {node: now for node, _ in over}
+        yield from self._refused()
         for key, sentence in over.items():
             since = max(self.over_since[key], last_fault)
             if self.processes == 1:
@@ -72,6 +77,12 @@ class ClaimChecker:
         known = [pod for pod in pods if is_known(pod)]
         known_over = over if len(known) == len(pods) else dict(self._over(nodes, known, slots))
         yield from self._check_starts(pods, slots, {node for node, _ in known_over})
+
+    def _refused(self) -> Iterator[str]:
+        """No kubelet refuses a pod since its zones are in use."""
+        if self.zones is not None and self.zones.refused:
+            yield from self.zones.refused
+            self.zones.refused = []
 
     def taken(self, now: float) -> set[str]:
         """The nodes that were used and promised twice a short time ago."""
@@ -101,6 +112,12 @@ class ClaimChecker:
                     (name, resource),
                     f"node {name} has {amount} {resource} used and promised of {limit}: {', '.join(holders)}",
                 )
+        promised_pods: dict[str, list[int]] = {}
+        for one in slots:
+            if one.gpus and one.host in names:
+                promised_pods.setdefault(names[one.host], []).extend([one.gpus] * one.count)
+        for name, sentence in self.zones.crowded(promised_pods) if self.zones is not None else ():
+            yield (name, ZONES_KEY), f"{sentence}: {', '.join(sorted(_holders(name, pods, slots)))}"
 
     def _check_starts(
         self, pods: Sequence[Object], slots: Sequence[OpenSlots], taken: set[str]
@@ -140,7 +157,10 @@ def open_slots(workloads: Iterable[Object], pods: Iterable[Object]) -> list[Open
             spare = max(0, sum(left.values()) - _missing(workload, placement, bound))
             for host, count in left.items():
                 if count > spare:
-                    found.append(OpenSlots(name, placement.pod_set, host, count - spare, placement.each))
+                    gpus = placement.each.get(GPU, 0)
+                    found.append(
+                        OpenSlots(name, placement.pod_set, host, count - spare, placement.each, gpus)
+                    )
     return found
 
 

@@ -27,13 +27,16 @@ from bayplan.dialects.kueue.names.annotations import (
 )
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.model.node import HOSTNAME
+from bayplan.model.pod import PodKey
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.world import RUN_SECONDS, worker
 from bayplan.simulator.queues.workload_view import conditions_of
+from bayplan.simulator.shared.world import SharedWorld
 
 NEVER = float("inf")
 List = Callable[[str], Sequence[Object]]
+POD_GROUPS = 0.6  # the share of worlds with queued groups of plain pods, among those without a grouper
 STOP_SECONDS = 0.5  # a pod takes so long to stop
 INTRUSION = 0.6  # the share of groups that find another pod on one of their hosts
 INTRUDER_SECONDS = "20"
@@ -83,13 +86,29 @@ class PodGroupActors:
     """Creates the pods of each group, and others for those that failed or were deleted."""
 
     def __init__(
-        self, store: Store, rng: Random, groups: Sequence[QueuedPods], start: float, *, intrudes: bool = False
+        self,
+        store: Store,
+        seed: int,
+        world: SharedWorld,
+        start: float,
+        wanted: bool | None,
+        *,
+        small: bool,
+        intrudes: bool,
     ) -> None:
-        """With `intrudes`, another scheduler binds pods to hosts where pods of a group are expected."""
-        self.store, self.rng = store, rng
-        self.groups = groups
-        self.intrusions = {group.name for group in groups if rng.random() < INTRUSION} if intrudes else set()
-        self.due = {group.name: start + group.when for group in groups}  # when pods are created
+        """If it is not said whether groups are wanted, some worlds without a grouper have them.
+
+        With `intrudes`, another scheduler binds pods to hosts where pods of a group are expected.
+        """
+        self.store, self.rng = store, Random(f"pod groups {seed}")
+        by_seed = self.rng.random() < POD_GROUPS and not world.with_grouper
+        self.groups: list[QueuedPods] = []
+        if by_seed if wanted is None else wanted:
+            queues = [obj["metadata"]["name"] for kind, obj in world.rules if kind is api_kinds.LOCAL_QUEUES]
+            moments = [arrival.when for arrival in world.gangs.arrivals or world.jobs.arrivals]
+            self.groups = random_pod_groups(self.rng, queues, moments, small=small)
+        self.intrusions = {group.name for group in self.groups if intrudes and self.rng.random() < INTRUSION}
+        self.due = {group.name: start + group.when for group in self.groups}  # when pods are created
         self.stopped: dict[str, float] = {}  # when a pod that is being deleted stops, by uid
         self.created = 0
 
@@ -155,6 +174,11 @@ class PodGroupActors:
 def group_of(pod: Object) -> str:
     """The queued group of a plain pod; empty if it has none."""
     return str((pod["metadata"].get("labels") or {}).get(POD_GROUP, ""))
+
+
+def key_of(pod: Object) -> PodKey:
+    """The key of a pod."""
+    return PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
 
 def is_of_pods(workload: Object) -> bool:

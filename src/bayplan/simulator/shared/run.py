@@ -13,9 +13,7 @@ from bayplan.assembly.in_process_webhooks import register_webhooks
 from bayplan.backends.embedded.kinds.gangs import GangApi
 from bayplan.backends.fake_controllers.objects import is_terminating, phase_of
 from bayplan.dialects.kai.api import names
-from bayplan.dialects.kueue.names.api_kinds import LOCAL_QUEUES
 from bayplan.model.plan import Bind, Plan, PreemptPod
-from bayplan.model.pod import PodKey
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.jobs.controller import JobsController
 from bayplan.runtime.controllers.node_health.controller import NodeHealthController
@@ -45,8 +43,9 @@ from bayplan.simulator.queues import state_checker
 from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.shared import pod_groups
 from bayplan.simulator.shared.checkers import ClaimChecker
-from bayplan.simulator.shared.pod_groups import PodGroupActors, QueuedPods, random_pod_groups
+from bayplan.simulator.shared.pod_groups import PodGroupActors, key_of
 from bayplan.simulator.shared.world import dense, shared_world
+from bayplan.simulator.shared.zones import ZoneActors, zoned
 from bayplan.simulator.subgroups.actors import SubgroupActors
 from bayplan.simulator.subgroups.checkers import (
     SubgroupChecker,
@@ -63,7 +62,7 @@ JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
 PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
-POD_GROUPS = 0.6  # the share of worlds with queued groups of plain pods, among those without a grouper
+ZONED = 0.3  # the share of worlds whose nodes have NUMA zones
 AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
 
@@ -82,8 +81,9 @@ class SharedSimulation(SchedulerSimulation):
         processes: int = 1,
         is_dense: bool | None = None,
         with_pod_groups: bool | None = None,
+        with_zones: bool | None = None,
     ) -> None:
-        """If `is_dense` is not given, the seed decides: most worlds are dense. So it is with pod groups."""
+        """What is not given the seed decides: most worlds are dense, some have pod groups or zones."""
         rng = Random(f"shared {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
         fault_chances = replace(fault_chances, node_loss=0, node_flap=0)  # nodes have accidents of their own
@@ -93,6 +93,10 @@ class SharedSimulation(SchedulerSimulation):
         self.is_dense = by_seed if is_dense is None else is_dense
         if self.is_dense:
             self.world = dense(self.world, self.pace, self.fault_seconds)
+        zone_rng = Random(f"zones {seed}")
+        has_zones = zone_rng.random() < ZONED if with_zones is None else with_zones
+        if has_zones:
+            self.world = zoned(self.world, zone_rng)
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
         register_webhooks(self.store)
         self.create_initial(self.world.nodes, self.world.rules)
@@ -103,7 +107,10 @@ class SharedSimulation(SchedulerSimulation):
             self.store, rng, self.world.groups, EPOCH, self.fault_seconds, Random(f"minds {seed}")
         )
         self.processes = processes
-        self.pod_groups = self._pod_groups(seed, with_pod_groups)
+        self.pod_groups = PodGroupActors(
+            self.store, seed, self.world, EPOCH, with_pod_groups, small=self.is_dense, intrudes=processes == 2
+        )
+        self.zones = ZoneActors(self.store, zone_rng, self.world.nodes if has_zones else (), EPOCH)
         self.gangs.nodes = self.trees.nodes = self.jobs.nodes  # what one adds another may take away
         self.kinds = {
             **LISTED, "jobsets": JOB_SETS, "gangs": groups, "trees": names.POD_GROUP, "queues": names.QUEUE,
@@ -112,15 +119,12 @@ class SharedSimulation(SchedulerSimulation):
         self.compared = ("workloads", "jobs", "jobsets", "pods", "nodes", "gangs", "trees", "queues")
         self.environment = (
             self.jobs.step, self.pod_groups.step, self.gangs.step, self.trees.step,
-            self.fake_controllers().step,
+            self.zones.step, self.fake_controllers().step,
         )  # fmt: skip
         self.second: tuple[RecordingBackend, Loop] | None = None  # the process of admission, if it is another
         self.dues: dict[Loop, float] = {}
         self.paused_until: dict[Loop, float] = {}
-        heal_seconds = self.world.profile.heal_seconds
-        self.claims, self.job_checker = ClaimChecker(processes), JobGangChecker(self.jobs.written)
-        self.quota_checker = QueueChecker(is_quarantined=self.is_quarantined)
-        self.tree_checker, self.pod_checker = SubgroupChecker(heal_seconds), PodChecker(heal_seconds)
+        self._make_checkers()
         self.report.jobs = len(self.world.jobs.arrivals)
         self.last_fault, self.faults = EPOCH, 0
         self.changed, self.seen = EPOCH, 0  # when any object did, and what that made of the store
@@ -130,17 +134,14 @@ class SharedSimulation(SchedulerSimulation):
         self.bound_at = {JOBS: -NEVER, TREES: -NEVER, GANGS: -NEVER}  # when a pod of a family was bound last
         self.checks = 0
 
-    def _pod_groups(self, seed: int, wanted: bool | None) -> PodGroupActors:
-        """Queued groups of plain pods, in some worlds in which no grouper takes plain pods."""
-        rng = Random(f"pod groups {seed}")
-        by_seed = rng.random() < POD_GROUPS and not self.world.with_grouper
-        found: list[QueuedPods] = []
-        if by_seed if wanted is None else wanted:
-            queues = [obj["metadata"]["name"] for kind, obj in self.world.rules if kind is LOCAL_QUEUES]
-            arrivals = self.world.gangs.arrivals or self.world.jobs.arrivals
-            moments = [arrival.when for arrival in arrivals]
-            found = random_pod_groups(rng, queues, moments, small=self.is_dense)
-        return PodGroupActors(self.store, rng, found, EPOCH, intrudes=self.processes == 2)
+    def _make_checkers(self) -> None:
+        heal_seconds = self.world.profile.heal_seconds
+        self.claims, self.job_checker = (
+            ClaimChecker(self.processes, self.zones),
+            JobGangChecker(self.jobs.written),
+        )
+        self.quota_checker = QueueChecker(is_quarantined=self.is_quarantined)
+        self.tree_checker, self.pod_checker = SubgroupChecker(heal_seconds), PodChecker(heal_seconds)
 
     # ── processes ──
 
@@ -379,11 +380,6 @@ class SharedSimulation(SchedulerSimulation):
             self.report.faults.update(actors.injected)
         self.report.faults["crossed"] += self.claims.crossed
         self.report.faults["displaced"] += len(self.tree_checker.preempted | self.pod_checker.preempted)
-
-
-def key_of(pod: Object) -> PodKey:
-    """The key of a pod."""
-    return PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
 
 def _family(pod: Object) -> str:

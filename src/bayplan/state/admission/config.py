@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
 from bayplan.model.change import (
     Change,
     CheckLost,
@@ -25,6 +24,7 @@ from bayplan.model.change import (
 )
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Check, Flavor, NamespaceQueue, Queue, QuotaNode, StopPolicy, VictimPolicy
+from bayplan.model.rejection import AdmissionRemark, Rejection, RejectionReason
 from bayplan.model.summary import Flaw
 
 
@@ -159,20 +159,22 @@ class AdmissionConfig:
         namespace_queue = self.namespace_queues.get(queued.namespace_queue)
         return namespace_queue is not None and namespace_queue.stop is not StopPolicy.OPEN
 
-    def ineligible(self, queued: QueuedGang, queue: str) -> AdmissionRejection | None:
+    def ineligible(self, queued: QueuedGang, queue: str) -> Rejection | None:
         """Why a gang may not enter a queue at all; None if it may."""
         namespace_queue, known = self.namespace_queues.get(queued.namespace_queue), self.queues.get(queue)
         if queued.admission is not None:
             return None
         if namespace_queue is not None and self.is_stopped(queued):
-            return AdmissionRejection(
-                AdmissionReason.CLOSED, AdmissionRemark.NAMESPACE_QUEUE_STOPPED, queue=namespace_queue.name
+            return Rejection(
+                RejectionReason.CLOSED,
+                remark=AdmissionRemark.NAMESPACE_QUEUE_STOPPED,
+                queue=namespace_queue.name,
             )
         labels = self.namespaces.get(queued.gang.source.namespace)
         if known is None or labels is None:
             return None
         if known.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in known.namespaces):
-            return AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE, queue=queue)
+            return Rejection(RejectionReason.MISCONFIGURED, remark=AdmissionRemark.NAMESPACE, queue=queue)
         return None
 
 

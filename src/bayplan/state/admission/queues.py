@@ -7,10 +7,10 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bayplan.model.admission_rejection import AdmissionRemark
 from bayplan.model.gang import Ref
 from bayplan.model.plan import ReportNotAdmitted, Requeue
 from bayplan.model.queued_gang import QueuedGang, Rank
+from bayplan.model.rejection import AdmissionRemark, RejectionReason
 from bayplan.state.pending_queue import NEVER, EquivalenceClass, PendingQueue, WakeupEvent, backoff
 
 BACKOFF_MAX = 30.0
@@ -18,8 +18,8 @@ _QUOTA_EVENT = frozenset({WakeupEvent.QUOTA_FREED})
 _ANY_EVENT = _QUOTA_EVENT | {WakeupEvent.CAPACITY_FREED}
 _MAY_NOT_ENTER = (AdmissionRemark.NAMESPACE, AdmissionRemark.NAMESPACE_QUEUE_STOPPED)
 _OWN_REASONS = (
-    AdmissionRemark.INTERNAL,
-    AdmissionRemark.OUT_OF_TIME,
+    RejectionReason.INTERNAL,
+    RejectionReason.OUT_OF_TIME,
 )  # reasons that do not hold for gangs of the same shape
 
 
@@ -216,7 +216,7 @@ class AdmissionQueues:
         resumed = any(index >= 0 for part in entry.progress for index in part.values())
         entry.progress, entry.searched_at = tuple(action.progress), queue.wakings
         self.contended = self.contended or action.contended
-        if entry.state is QueueEntryState.PENDING and remark not in _OWN_REASONS:
+        if entry.state is QueueEntryState.PENDING and action.rejection.reason not in _OWN_REASONS:
             queue.report(entry, action.rejection.reason)
         match action.requeue:
             case Requeue.AFTER_DELAY if entry.state is QueueEntryState.PENDING:

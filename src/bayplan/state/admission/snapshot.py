@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from bayplan.model.admission_rejection import AdmissionRejection
 from bayplan.model.gang import Ref
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Check, Flavor, Queue
+from bayplan.model.rejection import Rejection
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.overlay.topology_numa_overlay import NumaStock
 from bayplan.placement.overlay.topology_overlay import KnownRows
@@ -29,7 +29,7 @@ class QueueHead:
     queued_gang: QueuedGang
     queue: str
     progress: tuple[Mapping[str, int], ...] = ()
-    ineligible: AdmissionRejection | None = None  # it may not enter the queue, whatever quota is available
+    ineligible: Rejection | None = None  # it may not enter the queue, whatever quota is available
     equivalents: tuple[QueuedGang, ...] = ()
     tries: int = 0  # failed searches for a placement since it has quota
     has_victims: bool = False  # victims were evicted for it

@@ -16,6 +16,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.numa import reports
 from bayplan.placement.numa.columns import NumaColumns, changed_rows, narrowed, zone_columns
 from bayplan.placement.numa.evictions import ContainerZones
+from bayplan.placement.numa.fingerprint import Name, pods_fingerprint
 from bayplan.placement.numa.releases import NumaReleases
 from bayplan.placement.numa.reports import NumaView, RunningPod
 from bayplan.placement.numa.snapshot import NumaSnapshot
@@ -24,6 +25,11 @@ NOTHING = NumaRequest(QosClass.BEST_EFFORT, ())
 CHECKED_MAX = 256  # outdated nodes that are checked at once
 NEVER = float("inf")
 DEFAULT_NUMA_POLICY = NumaStalenessPolicy(over_reserve=OverReserve.RESERVE, period=1.0)
+
+
+def expected_fingerprint(pods: Iterable[Name]) -> int:
+    """The fingerprint of a report that counts exactly these pods."""
+    return pods_fingerprint(pods)
 
 
 class NumaCache:

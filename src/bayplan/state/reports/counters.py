@@ -6,9 +6,9 @@ from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
 from bayplan.model.quota import Cell, StopPolicy
+from bayplan.model.rejection import RejectionReason
 from bayplan.state.admission.queues import QueueEntry, QueueEntryState
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.admission.usage import GangUsage
@@ -26,7 +26,7 @@ class QueueTotals:
     admitted: int = 0
     unchecked: int = 0
     unplaced: int = 0
-    rejected: dict[AdmissionReason, int] = field(default_factory=dict)
+    rejected: dict[RejectionReason, int] = field(default_factory=dict)
     reserved: dict[Cell, int] = field(default_factory=dict)
     used: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def _add_holder(totals: QueueTotals, queued: QueuedGang, quota: Mapping[Cell, in
 
 
 def _add_waiting(totals: QueueTotals, entry: _PendingCount, sign: int) -> None:
-    reason = entry.reason if isinstance(entry.reason, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
+    reason = entry.reason if isinstance(entry.reason, RejectionReason) else RejectionReason.TO_BE_EVALUATED
     _sum(totals.rejected, ((reason, 1),), sign)
     _sum(totals.pending, (((entry.queue, entry.later, entry.shape), 1),), sign)
     for ask in entry.queued_gang.requests:

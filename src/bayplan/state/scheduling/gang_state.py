@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from bayplan.model.gang import GangSpec, Group, Ref, has_minimum, part_below_minimum
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.placement.subgroups.constraint_tree import mandatory_ranks
 
 PodSetRank = tuple[str, int]
@@ -112,10 +112,10 @@ class GangState:
     victims: dict[PodKey, None] = field(default_factory=dict)  # pods being preempted for it
     bind_failed_at: float | None = None  # when a bind failed
     changed: bool = False  # it changed while its pods were being bound
-    remaining: SchedulingRejection | None = None  # why some pods stay pending while others are bound
+    remaining: Rejection | None = None  # why some pods stay pending while others are bound
     event_counts: Mapping[str, int] = field(default_factory=dict)  # event counts at the time of the decision
-    reported: SchedulingRejection | None = None
-    blocker: SchedulingRejection | None = None  # the blocker that was reported last
+    reported: Rejection | None = None
+    blocker: Rejection | None = None  # the blocker that was reported last
     blocker_at: float = float("-inf")
     blocker_for: int = 0  # the newest pod at that time
     started: bool = False  # it had its minimum once
@@ -257,42 +257,42 @@ def state_of(pod: Pod) -> MemberState:
     return MemberState.GATED if pod.gated else MemberState.PENDING
 
 
-def blocker_of(gang: GangState) -> SchedulingRejection | None:
+def blocker_of(gang: GangState) -> Rejection | None:
     """What blocks a gang from being tried at all. A flaw that equals a rejection reason maps to it."""
     spec, there = gang.spec, gang.existing
     if spec is None:
-        return SchedulingRejection(RejectionReason.NO_SPEC, existing=there, about=gang.ref.name)
+        return Rejection(RejectionReason.NO_SPEC, existing=there, about=gang.ref.name)
     if spec.flaw:
         known = spec.flaw == RejectionReason.NO_GROUP
         what = RejectionReason.NO_GROUP if known else RejectionReason.INVALID
         about = gang.ref.name if known else spec.flaw
-        return SchedulingRejection(what, spec.minimum, there, about=about)
+        return Rejection(what, spec.minimum, there, about=about)
     if gang.unsupported:  # a gang does not start without one of its pods
         pod = _first(gang.unsupported)
         about = gang.unsupported[pod]
-        return SchedulingRejection(RejectionReason.UNSUPPORTED, spec.minimum, there, pod=pod, about=about)
+        return Rejection(RejectionReason.UNSUPPORTED, spec.minimum, there, pod=pod, about=about)
     if gang.counts is not None:
         return _pod_set_blocker(gang, gang.counts, spec.minimum)
     counted = there + len(gang.failed) if spec.tree is not None else there
     if counted < spec.minimum:
-        return SchedulingRejection(RejectionReason.TOO_FEW, spec.minimum, there)
+        return Rejection(RejectionReason.TOO_FEW, spec.minimum, there)
     if spec.desired > there and not gang.bound:
-        return SchedulingRejection(RejectionReason.TOO_FEW, spec.desired, there)
+        return Rejection(RejectionReason.TOO_FEW, spec.desired, there)
     spare = spec.is_strict and there - len(gang.gated) >= spec.minimum
     if gang.gated and not spare:  # pods that are ungated first must not start without the others
-        return SchedulingRejection(RejectionReason.GATED, spec.minimum, there, pod=_first(gang.gated))
+        return Rejection(RejectionReason.GATED, spec.minimum, there, pod=_first(gang.gated))
     return None
 
 
-def _pod_set_blocker(gang: GangState, counts: PodSetCounts, minimum: int) -> SchedulingRejection | None:
+def _pod_set_blocker(gang: GangState, counts: PodSetCounts, minimum: int) -> Rejection | None:
     """The first pod set that lacks pods, or lacks ungated pods; pods beyond the minimum block nothing."""
     part = counts.too_small()
     if part is not None:
         if part not in counts.minimums:
-            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, gang.existing, part=part)
+            return Rejection(RejectionReason.TOO_FEW, minimum, gang.existing, part=part)
         if len(counts.minimums) == 1 and counts.tree is None:
-            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, counts.existing.get(part, 0))
-        return SchedulingRejection(
+            return Rejection(RejectionReason.TOO_FEW, minimum, counts.existing.get(part, 0))
+        return Rejection(
             RejectionReason.TOO_FEW, counts.minimums[part], counts.existing.get(part, 0), part=part
         )
     part = counts.lacks_ungated()
@@ -300,7 +300,7 @@ def _pod_set_blocker(gang: GangState, counts: PodSetCounts, minimum: int) -> Sch
         return None
     mine = [key for key in gang.gated if gang.ranks[key][0] == part]
     named = part if len(counts.minimums) > 1 else ""
-    return SchedulingRejection(RejectionReason.GATED, minimum, gang.existing, pod=_first(mine), part=named)
+    return Rejection(RejectionReason.GATED, minimum, gang.existing, pod=_first(mine), part=named)
 
 
 def _first(keys: Iterable[PodKey]) -> PodKey:

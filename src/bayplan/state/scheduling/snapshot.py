@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bayplan.model.gang import AUTO, DisruptionBudget, GangSpec, Group, PodSet, Ref
 from bayplan.model.pod import Pod, PodKey, Slot
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection
 from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
@@ -34,8 +34,8 @@ class SchedulingCandidate:
     bound: tuple[Pod, ...] = ()  # bound or succeeded pods
     nominated: Mapping[PodKey, str] = field(default_factory=dict)
     victims: frozenset[PodKey] = frozenset()  # pods being preempted for it
-    blocker: SchedulingRejection | None = None  # what blocks it: to be reported, not tried
-    reported: SchedulingRejection | None = None  # the rejection reported last
+    blocker: Rejection | None = None  # what blocks it: to be reported, not tried
+    reported: Rejection | None = None  # the rejection reported last
     stale: bool = False  # partially bound for too long
     since: float = 0.0  # pending since
     topology: str = ""  # whose levels its tree names; key of `SchedulingSnapshot.supplies`

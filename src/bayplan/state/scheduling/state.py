@@ -10,7 +10,7 @@ from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection
 from bayplan.state.cluster.device_state import select_nothing
 from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
@@ -90,7 +90,7 @@ class SchedulingState:
         """All gangs in the queue."""
         return self.gangs.entries()
 
-    def reported(self, ref: Ref) -> SchedulingRejection | None:
+    def reported(self, ref: Ref) -> Rejection | None:
         """Why a gang is pending, as reported last."""
         gang = self.store.gang_states.get(ref)
         return None if gang is None else gang.reported

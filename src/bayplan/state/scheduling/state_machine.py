@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from bayplan.model.gang import Ref
 from bayplan.model.plan import ReportUnschedulable
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.state.pending_queue import NEVER, WakeupEvent
 from bayplan.state.scheduling.gang_state import GangState, blocker_of, had_minimum
 from bayplan.state.scheduling.queue import (
@@ -163,9 +163,7 @@ class GangStateMachine:
         self.partial.pop(gang.ref, None)
         self.store.forget(gang.ref)
 
-    def _block(
-        self, gang: GangState, entry: SchedulingEntry, rejection: SchedulingRejection, now: float
-    ) -> None:
+    def _block(self, gang: GangState, entry: SchedulingEntry, rejection: Rejection, now: float) -> None:
         """A blocked gang is not tried; its reason is reported once the facts have settled."""
         self._end_reservation(gang.ref)
         heard = rejection == gang.blocker and gang.newest <= gang.blocker_for  # reported for all pods
@@ -199,7 +197,7 @@ class GangStateMachine:
         else:
             self.queue.move(entry, EntryState.READY)
 
-    def _events_during_binds(self, gang: GangState, remaining: SchedulingRejection) -> set[WakeupEvent]:
+    def _events_during_binds(self, gang: GangState, remaining: Rejection) -> set[WakeupEvent]:
         """The events during the binds that the remaining pods wait for."""
         making_room = remaining.reason is RejectionReason.PREEMPTING
         events = CAPACITY_EVENTS if making_room else _wakeups_for(gang, remaining)
@@ -278,7 +276,7 @@ class GangStateMachine:
         self.store.assume_unbound(key)
 
     def _wait_for_events(
-        self, gang: GangState, entry: SchedulingEntry, rejection: SchedulingRejection, now: float
+        self, gang: GangState, entry: SchedulingEntry, rejection: Rejection, now: float
     ) -> None:
         """The attempt failed: wait for events that may help."""
         if rejection.reason is RejectionReason.PREEMPTING:
@@ -339,9 +337,7 @@ class GangStateMachine:
             self.notes.event(WakeupEvent.RESERVATION_ENDED)
         self.reserved = ref, nodes
 
-    def _rejected(
-        self, gang: GangState, entry: SchedulingEntry, rejection: SchedulingRejection, now: float
-    ) -> None:
+    def _rejected(self, gang: GangState, entry: SchedulingEntry, rejection: Rejection, now: float) -> None:
         if entry.state in (EntryState.INCOMPLETE, EntryState.RUNNING):
             self.queue.move(entry, entry.state)
             self.notes.touch(gang, own=False)
@@ -376,7 +372,7 @@ class GangStateMachine:
         self.partial[ref] = now
 
 
-def _wakeups_for(gang: GangState, rejection: SchedulingRejection) -> frozenset[WakeupEvent]:
+def _wakeups_for(gang: GangState, rejection: Rejection) -> frozenset[WakeupEvent]:
     """The events that may help a gang; gangs of a queue are also helped by changes of shares."""
     events = wakeups_for(rejection, gang.single)
     return events | {WakeupEvent.SHARE_CHANGED} if gang.spec is not None and gang.spec.queue else events

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bayplan.model.filter_failure import FilterReason, PodError
-from bayplan.model.scheduling_rejection import (
+from bayplan.model.rejection import (
     FairShareWakeup,
     PreemptionSearchOutcome,
+    Rejection,
     RejectionReason,
-    SchedulingRejection,
 )
 from bayplan.state.pending_queue import WakeupEvent
 
@@ -35,12 +35,12 @@ _BY_DEVICES = frozenset({FilterReason.DEVICES, FilterReason.DEVICES_ELSEWHERE})
 _NO_VICTIMS = (PreemptionSearchOutcome.NO_CANDIDATES, PreemptionSearchOutcome.INSUFFICIENT)
 
 
-def wakeups_for(rejection: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
+def wakeups_for(rejection: Rejection, lone: bool) -> frozenset[WakeupEvent]:
     """The events after which another attempt may succeed; rather one too many than one too few."""
     return _capacity_events(rejection, lone) | _preemption_events(rejection)
 
 
-def _preemption_events(rejection: SchedulingRejection) -> frozenset[WakeupEvent]:
+def _preemption_events(rejection: Rejection) -> frozenset[WakeupEvent]:
     """Events after which a preemption may succeed."""
     found = set[WakeupEvent]()
     if (
@@ -56,7 +56,7 @@ def _preemption_events(rejection: SchedulingRejection) -> frozenset[WakeupEvent]
     return frozenset(found)
 
 
-def _capacity_events(rejection: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
+def _capacity_events(rejection: Rejection, lone: bool) -> frozenset[WakeupEvent]:
     """Events after which capacity may be available without preemption."""
     if FairShareWakeup.NODES in rejection.wakeups:
         return CAPACITY_EVENTS | {

@@ -6,11 +6,11 @@ from io import StringIO
 
 import pytest
 import yaml
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job
-from bayplan.cli.commands.up_view import picture
+from bayplan.cli.commands.up_view import Rack, ViewSize, picture, rack_table
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.names.annotations import REQUIRED
 from bayplan.explanation.misfit import brief
@@ -141,3 +141,42 @@ def test_pods_that_must_join_running_ones_are_told_so() -> None:
 
 def test_a_topology_that_is_gone_does_not_matter(cluster: LocalCluster) -> None:
     assert cluster.misfit_text(Misfit(Code.NO_ROOM, ("main",), "gone", fit=1, asked=2)) == "1 of 2 fit"
+
+
+def at_80_by_24(shown: RenderableType) -> list[str]:
+    console = Console(file=StringIO(), width=80, height=24)
+    console.print(shown)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "racks", "legend"), [(10, 32, "2 racks"), (400, 1, "2 racks"), (3, 3, "")]
+)
+def test_ten_thousand_nodes_are_marks_with_a_legend_where_bars_do_not_fit(
+    blocks: int, racks: int, legend: str
+) -> None:
+    total = 80_000 // (blocks * racks)
+    shown = [
+        Rack(f"b{block:03d}", f"r{rack:02d}", total if block < 2 else 0, total)
+        for block in range(blocks)
+        for rack in range(racks)
+    ]
+    lines = at_80_by_24(rack_table(shown, ViewSize.of(80, 24)))
+    assert len(lines) <= 6 and max(map(len, lines)) <= 76
+    assert "█" in lines[0] and lines[0].startswith("b000")
+    assert (f"one mark: {legend}" in lines[-1]) == bool(legend)
+    if legend:
+        assert " of " in lines[0] and "· free" in lines[-1]
+
+
+def test_a_frame_with_many_gangs_fits_a_terminal_of_80_by_24(cluster: LocalCluster) -> None:
+    for number in range(12):
+        cluster.submit(job(f"a-gang-with-a-long-name-{number}", 3, 4, {REQUIRED: RACK}, 900))
+    for _ in range(5):
+        cluster.controller_manager.step(cluster.clock.wall())
+        cluster.loop.step(cluster.clock.wall())
+    lines = at_80_by_24(picture(cluster, cluster.clock.wall(), ViewSize.of(80, 24)))
+    assert len(lines) <= 23 and max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "a-gang-with-a-long-name-0" in text and "… 7 more" in text and "last decisions" in text

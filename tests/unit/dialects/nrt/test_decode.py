@@ -12,7 +12,6 @@ from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.nrt.fingerprint import fingerprint_with, hash_of
 from bayplan.dialects.nrt.hints import ASSUMED_ZONES, hinted_zones, zone_hint
 from bayplan.dialects.nrt.numa_placement import decoded_vector, encoded_vector, zone_assignment
-from bayplan.dialects.nrt.settings import numa_settings
 from bayplan.dialects.nrt.topologies import new_problems, node_zones
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.numa import (
@@ -27,6 +26,7 @@ from bayplan.model.numa import (
     ZoneScore,
 )
 from tests.support.numa_nodes import topology, wire_zone
+from tests.support.numa_plugin_arguments import numa_settings
 
 
 def attribute(name: str, value: str) -> dict[str, str]:

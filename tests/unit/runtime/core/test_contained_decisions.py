@@ -13,17 +13,16 @@ from click.testing import CliRunner
 from bayplan.cli.commands.replay import replay
 from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
 from bayplan.dialects.kueue.status.rejection_messages import rejection_message
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
-    AdmissionRemark,
-    Obstacle,
-    ObstacleKind,
-    PodSetAttempts,
-)
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Plan
 from bayplan.model.profile import Profile
+from bayplan.model.rejection import (
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+    Rejection,
+    RejectionReason,
+)
 from bayplan.model.watchdog import OutOfTime, Watchdog
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
@@ -127,12 +126,11 @@ def test_a_gang_that_takes_too_long_is_refused_with_what_was_found_so_far() -> N
 
 def test_what_was_found_before_time_ran_out_is_told_too() -> None:
     obstacle = Obstacle(ObstacleKind.FLAVOR_UNKNOWN, "spot")
-    refusal = AdmissionRejection(
-        AdmissionReason.OUT_OF_TIME,
-        AdmissionRemark.OUT_OF_TIME,
-        (PodSetAttempts("main", (obstacle,)),),
-        about="ml/a",
-        error="5",
+    refusal = Rejection(
+        RejectionReason.OUT_OF_TIME,
+        tried=(PodSetAttempts("main", (obstacle,)),),
+        gang="ml/a",
+        about="5",
     )
     words = rejection_message(refusal)
     assert words.startswith("deciding on workload ml/a took longer than the 5 s that decisionSeconds allows")

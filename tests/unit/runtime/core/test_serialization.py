@@ -44,7 +44,7 @@ from bayplan.model.pod_spec import (
     Selector,
     TopologySpread,
 )
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
 from bayplan.model.storage import NodeVolumes, StorageCapacity, StorageClass, Volume, VolumeClaim
 from bayplan.runtime.core.serialization import plain, restore
 
@@ -95,7 +95,7 @@ POD = Pod(
     PodKey("ns", "p"), "u", {"cpu": 1000}, gang=REF, spec=PodSpec(SHAPE, 5, False, "n1", ("g",)), ours=True,
     created=1.5, message="no room", scheduler="bayplan",
 )  # fmt: skip
-WHY = SchedulingRejection(
+WHY = Rejection(
     RejectionReason.NO_CAPACITY,
     3,
     3,

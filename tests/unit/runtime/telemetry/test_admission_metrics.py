@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
+from bayplan.model.plan import Admit, EvictGang, EvictionReason, Plan, ReportNotAdmitted
+from bayplan.model.queued_gang import CheckState, CheckStatus, Delayed
+from bayplan.model.quota import Quota
+from bayplan.model.rejection import (
     AdmissionRemark,
     FlavorAttempt,
     FlavorMode,
     PodSetAttempts,
+    Rejection,
+    RejectionReason,
 )
-from bayplan.model.plan import Admit, EvictGang, EvictionReason, Plan, ReportNotAdmitted
-from bayplan.model.queued_gang import CheckState, CheckStatus, Delayed
-from bayplan.model.quota import Quota
 from bayplan.model.summary import (
     CellUse,
     GangCounts,
@@ -168,7 +168,7 @@ def test_skips_are_those_of_the_last_round(
     shown: Shown, remark: AdmissionRemark, chances: tuple[FlavorMode, ...], skipped: bool
 ) -> None:
     tried = PodSetAttempts("main", attempts=tuple(FlavorAttempt("f", chance) for chance in chances))
-    refusal = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, remark, (tried,), queue="q")
+    refusal = Rejection(RejectionReason.NO_QUOTA_NOW, remark=remark, tried=(tried,), queue="q")
     shown.metrics.decided(Plan((ReportNotAdmitted(demand("a"), refusal),)), 0.1)
     name = "kueue_admission_cycle_preemption_skips"
     assert shown(name, cluster_queue="q") == (1 if skipped else None)
@@ -181,7 +181,7 @@ def test_skips_are_those_of_the_last_round(
 
 def test_a_queue_shows_what_its_summary_says(shown: Shown) -> None:
     counts = GangCounts(
-        3, 2, 5, 4, 1, 0, {AdmissionReason.NO_QUOTA_NOW: 2, AdmissionReason.TO_BE_EVALUATED: 3}
+        3, 2, 5, 4, 1, 0, {RejectionReason.NO_QUOTA_NOW: 2, RejectionReason.TO_BE_EVALUATED: 3}
     )
     cell = CellUse("f", "cpu", Quota(4000, None, 500), 6500, 6000, can_borrow=True)
     told = QueueSummary("q", counts, (cell,), {"cpu": 2500}, 2, 1, (), ("team", "company"), inf)

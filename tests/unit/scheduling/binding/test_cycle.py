@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bayplan.model.filter_failure import FilterReason
 from bayplan.model.plan import PreemptPod
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
 from tests.support.gang_snapshots import candidate, charter, cpu_node, cpu_pod, decide, lone, look, pods
 
 
@@ -91,7 +91,7 @@ def test_equivalent_single_pods_are_rejected_without_another_attempt() -> None:
 
 
 def test_a_gang_with_a_known_rejection_is_not_tried() -> None:
-    why = SchedulingRejection(RejectionReason.TOO_FEW, 3, 1)
+    why = Rejection(RejectionReason.TOO_FEW, 3, 1)
     seen = look([cpu_node("a")], (), candidate(charter("g", 3), pods("p", 1, gang="g"), blocker=why))
     found = decide(seen)
     assert not found.binds

@@ -11,7 +11,7 @@ import pytest
 from bayplan.model.change import Change, FairQueueLost, PodLost, PodSeen
 from bayplan.model.gang import Group, Locality, PodSet
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import QuotaExcess, RejectionReason
+from bayplan.model.rejection import QuotaExcess, RejectionReason
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.support.scheduling_scene import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.model.gang import Group, PodSet
-from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.model.rejection import RejectionReason
 from tests.support.scheduling_scene import binds, board, gang, node, pod, refusals, step
 
 MEMBERS = tuple(PodSet(name, 1, 1) for name in "abc")

@@ -12,7 +12,7 @@ from bayplan.model.node_rules import Requirement
 from bayplan.model.plan import PreemptPod
 from bayplan.model.pod_spec import HostPort, PodAffinity, PodAffinityTerm, Selector
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
 from tests.support.gang_snapshots import (
     Decided,
     candidate,
@@ -135,7 +135,7 @@ def test_a_strict_gang_has_the_priority_of_its_spec_and_its_minimum_is_preempted
 def test_a_gang_that_can_no_longer_be_tried_loses_its_nominations() -> None:
     waiting = pods("p", 1, gang="g")
     held = candidate(charter("g", 2, 9), waiting, nominated={waiting[0].key: "a"})
-    held = replace(held, blocker=SchedulingRejection(RejectionReason.TOO_FEW, 2, 1))
+    held = replace(held, blocker=Rejection(RejectionReason.TOO_FEW, 2, 1))
     assert decide(look([cpu_node("a", 2)], [], held)).nominates == {"p-0": ""}
 
 

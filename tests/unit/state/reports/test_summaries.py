@@ -8,13 +8,13 @@ from time import process_time
 
 import pytest
 
-from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection
 from bayplan.model.change import CheckSeen, FlavorLost, NamespaceQueueSeen, NodeSeen, QueuedGangLost
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.plan import Plan, ReportNotAdmitted, Requeue
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import CheckState, CheckStatus, Delayed
 from bayplan.model.quota import Check, NamespaceQueue, Preemption, StopPolicy, VictimPolicy
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.model.summary import Flaw, QueueFault
 from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.reports.counters import QueueCounters
@@ -40,7 +40,7 @@ def test_gangs_are_counted_by_how_far_they_have_come() -> None:
     counts = told.counts
     assert (counts.pending, counts.reserving, counts.admitted) == (1, 3, 1)
     assert (counts.unchecked, counts.unplaced) == (1, 1)
-    assert counts.rejected == {AdmissionReason.TO_BE_EVALUATED: 1}
+    assert counts.rejected == {RejectionReason.TO_BE_EVALUATED: 1}
     (cell,) = told.cells
     assert (cell.flavor, cell.resource, cell.reserved, cell.used) == ("f", "cpu", 5500, 3000)
     assert told.wanted == {"cpu": 1000}
@@ -73,14 +73,14 @@ def test_what_a_decision_believes_counts_at_once() -> None:
         state.assume(plan, 10.0)
     counts = summaries(state).queues["q"].counts
     assert (counts.ready, counts.inadmissible, counts.reserving) == (0, 1, 1)
-    assert counts.rejected == {AdmissionReason.NO_QUOTA_NOW: 1}
+    assert counts.rejected == {RejectionReason.NO_QUOTA_NOW: 1}
 
 
 def test_shapes_are_counted_once_however_many_gangs_have_them() -> None:
     state = world(queue())
     see(state, *(demand(f"small-{n}") for n in range(5)), demand("large", cpu=9000))
     refused = demand("small-0")
-    refusal = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW)
+    refusal = Rejection(RejectionReason.NO_QUOTA_NOW)
     state.assume(Plan((ReportNotAdmitted(refused, refusal, Requeue.ON_EVENT),)), 0.0)
     told = summaries(state).queues["q"]
     assert (told.ready_shapes, told.inadmissible_shapes) == (1, 1)
@@ -90,9 +90,7 @@ def test_shapes_are_counted_once_however_many_gangs_have_them() -> None:
 def test_in_a_strict_queue_no_gang_is_inadmissible() -> None:
     state = world(queue(strict=True))
     see(state, demand("a"), demand("b"))
-    state.assume(
-        Plan((ReportNotAdmitted(demand("a"), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW)),)), 0.0
-    )
+    state.assume(Plan((ReportNotAdmitted(demand("a"), Rejection(RejectionReason.NO_QUOTA_NOW)),)), 0.0)
     assert summaries(state).queues["q"].counts.ready == 2
 
 

@@ -24,7 +24,7 @@ from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import EVERYTHING
 from bayplan.model.profile import Profile
 from bayplan.model.quota import FairQueue
-from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.model.rejection import RejectionReason
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.queue import WAKEUP_DELAY, WAKEUPS_PER_SECOND, EntryState
 from bayplan.state.scheduling.state import SchedulingState

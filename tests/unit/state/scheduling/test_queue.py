@@ -7,11 +7,11 @@ from typing import Any
 from bayplan.model.filter_failure import FilterFailure, FilterReason, PodError
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import (
+from bayplan.model.rejection import (
     FairShareWakeup,
     PreemptionSearchOutcome,
+    Rejection,
     RejectionReason,
-    SchedulingRejection,
 )
 from bayplan.state.pending_queue import NEVER, SPARE, WakeupEvent
 from bayplan.state.scheduling.queue import (
@@ -203,7 +203,7 @@ def test_hints_follow_from_the_reason() -> None:
     ) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(3, {(cause, ""): 1 for cause in causes}, bar)
         return wakeups_for(
-            SchedulingRejection(RejectionReason.NO_CAPACITY, filter_failure=unfit, pod=PodKey("ns", "p")),
+            Rejection(RejectionReason.NO_CAPACITY, filter_failure=unfit, pod=PodKey("ns", "p")),
             lone,
         )
 
@@ -223,10 +223,8 @@ def test_hints_follow_from_the_reason() -> None:
     assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.CAPACITY_FREED, WakeupEvent.STORAGE_CHANGED}
     assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE_CHANGED}
     assert hints() == always | {WakeupEvent.CAPACITY_FREED}  # no node was eligible
-    assert WakeupEvent.RESERVATION_ENDED in wakeups_for(
-        SchedulingRejection(RejectionReason.RESERVED), lone=True
-    )
-    assert wakeups_for(SchedulingRejection(RejectionReason.INVALID), lone=True) == frozenset()
+    assert WakeupEvent.RESERVATION_ENDED in wakeups_for(Rejection(RejectionReason.RESERVED), lone=True)
+    assert wakeups_for(Rejection(RejectionReason.INVALID), lone=True) == frozenset()
 
 
 def test_what_helps_few_wakes_the_most_important_first_and_so_many_a_second() -> None:
@@ -274,7 +272,7 @@ def test_wakeup_events_of_gangs_that_preemption_may_help() -> None:
     def hints(**facts: Any) -> frozenset[WakeupEvent]:
         unfit = FilterFailure(1, {(FilterReason.INSUFFICIENT, ""): 1})
         return wakeups_for(
-            SchedulingRejection(**{"reason": RejectionReason.NO_CAPACITY, "filter_failure": unfit, **facts}),
+            Rejection(**{"reason": RejectionReason.NO_CAPACITY, "filter_failure": unfit, **facts}),
             lone=False,
         )
 

@@ -15,7 +15,7 @@ from bayplan.model.gang import GangSpec, Group, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Bind, MarkStarted, Plan
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.model.rejection import RejectionReason
 from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState

@@ -16,7 +16,7 @@ from bayplan.model.change import (
 from bayplan.model.node import HOSTNAME, PODS, Node
 from bayplan.model.plan import Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.queue import EntryState
@@ -340,7 +340,7 @@ def test_an_undecided_gang_does_not_block_the_queue() -> None:
 def test_a_reservation_lasts_as_long_as_rejections_renew_it() -> None:
     state = board(node("a", gpus=1), gang("job", 1), pod("job", 0))
     state.snapshot(state.heads(NOW), NOW)
-    why = SchedulingRejection(RejectionReason.NO_CAPACITY)
+    why = Rejection(RejectionReason.NO_CAPACITY)
     state.assume(Plan((ReportUnschedulable(ref("job"), why, reserved_nodes=("a",)),)), NOW)
     assert state.snapshot([], NOW).reserved == (ref("job"), frozenset({"a"}))
     state.apply(PodLost(PodKey("ns", "job-0")))

@@ -10,7 +10,7 @@ from bayplan.model.gang import GangSpec, Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.model.rejection import RejectionReason
 from bayplan.state.cluster.node_state import FLAT
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState

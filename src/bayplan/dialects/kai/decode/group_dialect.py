@@ -14,7 +14,7 @@ from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.encode.writes import unschedulable_event
 from bayplan.model.change import Change
 from bayplan.model.gang import GangSpec, Ref
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection
 
 
 class GroupDialect(Dialect):
@@ -35,7 +35,7 @@ class GroupDialect(Dialect):
     def membership(self, pod: PodWire) -> Membership | None:
         return self.decoder.membership(pod)
 
-    def explain(self, why: SchedulingRejection, gang: Ref, spec: GangSpec | None) -> str:
+    def explain(self, why: Rejection, gang: Ref, spec: GangSpec | None) -> str:
         known = self.decoder.groups.get(gang)
         group = None if known is None else known.group
         return message_for(why, gang, group, None if spec is None else spec.tree, self.decoder.parents)

@@ -6,14 +6,14 @@ from bayplan.dialects.kai.api.names import SEGMENT_SIZE, SUB_GROUP_NAME
 from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.api.queues import CPU, GPU, MEMORY
 from bayplan.model.assignment import Code, Misfit
-from bayplan.model.scheduling_rejection import QuotaExcess, RejectionReason, SchedulingRejection
+from bayplan.model.rejection import QuotaExcess, Rejection, RejectionReason
 
 _FIELDS = {CPU: "cpu", MEMORY: "memory", GPU: "gpu"}
 """The name of a resource in a Queue."""
 _AUTOMATIC = "nothing: it is retried automatically"
 
 
-def advice(why: SchedulingRejection, group: PodGroup | None) -> str:
+def advice(why: Rejection, group: PodGroup | None) -> str:
     """One line of advice; empty if the message in the status is sufficient."""
     match why.reason:
         case RejectionReason.NO_SPEC:
@@ -70,7 +70,7 @@ def _over_quota(excess: QuotaExcess, reason: RejectionReason) -> str:
     return f"wait until other groups in queue {excess.queue} finish, or raise {field}, or request less"
 
 
-def _capacity(why: SchedulingRejection) -> str:
+def _capacity(why: Rejection) -> str:
     misfit = why.misfit
     if misfit is not None and misfit.code in (Code.NO_DOMAINS, Code.UNKNOWN_LEVEL):
         return ""

@@ -26,7 +26,7 @@ from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.model.assignment import Code, DomainFit, Lack, Misfit
 from bayplan.model.gang import Group, Ref
 from bayplan.model.quota import QUEUE_DEPTH_MAX
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULING_ERRORS = "PodSchedulingErrors"
@@ -60,13 +60,13 @@ _REASONS = {
 }
 
 
-def reason(why: SchedulingRejection) -> str:
+def reason(why: Rejection) -> str:
     """The condition reason."""
     return _REASONS.get(why.reason, SCHEDULING_ERRORS if why.reason.was_tried else UNSCHEDULABLE)
 
 
 def message_for(
-    why: SchedulingRejection, gang: Ref, group: PodGroup | None, tree: Group | None,
+    why: Rejection, gang: Ref, group: PodGroup | None, tree: Group | None,
     parents: Mapping[str, str] = NO_PARENTS,
 ) -> str:  # fmt: skip
     """The message on a PodGroup and its pods; the PodGroup may have been deleted.
@@ -91,7 +91,7 @@ def message_for(
     return group_message(why, group, sub_group)
 
 
-def group_message(why: SchedulingRejection, group: PodGroup, sub_group: str = "") -> str:
+def group_message(why: Rejection, group: PodGroup, sub_group: str = "") -> str:
     """The message on a pending PodGroup; `sub_group` is the one that has too few nodes, if it is known."""
     match why.reason:
         case RejectionReason.NO_SPEC:
@@ -132,7 +132,7 @@ def group_message(why: SchedulingRejection, group: PodGroup, sub_group: str = ""
             return _no_room(why, group, sub_group)
 
 
-def _over_limit_or_quota(why: SchedulingRejection, group: PodGroup) -> str:
+def _over_limit_or_quota(why: Rejection, group: PodGroup) -> str:
     excess = why.excess
     if excess is None:
         return f"{UNABLE}: queue {group.queue} has reached its limit"
@@ -142,7 +142,7 @@ def _over_limit_or_quota(why: SchedulingRejection, group: PodGroup) -> str:
     return sentence(excess.queue, excess.resource, bound, used, asked)
 
 
-def _no_room(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
+def _no_room(why: Rejection, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None and _every_domain_is_too_small(why.misfit):
         return _by_domain(why.misfit, group, sub_group)
     if why.misfit is not None and why.misfit.lacking and not why.misfit.is_too_large:
@@ -164,7 +164,7 @@ def _no_room(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
     )
 
 
-def _details(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
+def _details(why: Rejection, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None:
         return misfit(why.misfit, group, sub_group)
     if why.filter_failure is not None:
@@ -349,7 +349,7 @@ def queue_fault(name: str, parents: Mapping[str, str]) -> tuple[str, str] | None
     )
 
 
-def queue_details(why: SchedulingRejection) -> dict[str, Any]:
+def queue_details(why: Rejection) -> dict[str, Any]:
     """The queue details of the condition; empty if no queue is over its limit or quota."""
     excess = why.excess
     if excess is None:

@@ -14,7 +14,7 @@ from bayplan.dialects.kube.gang.objects import COMPOSITE, DIALECT, POD_GROUP
 from bayplan.model.change import Change
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import MarkStarted
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection
 
 STARTED = "All pods of the minimum have nodes"
 
@@ -34,7 +34,7 @@ class GangDialect(Dialect):
     def flush(self) -> Iterator[Change]:
         return self.decoder.flush()
 
-    def explain(self, why: SchedulingRejection, gang: Ref, spec: GangSpec | None) -> str:
+    def explain(self, why: Rejection, gang: Ref, spec: GangSpec | None) -> str:
         return message_for(why, gang, self.of_misfit)
 
     def pending_writes(self, report: PendingReport, facts: BoundGang, now: float) -> Iterator[Write]:

@@ -27,7 +27,7 @@ from bayplan.dialects.kube.gang.objects import COMPOSITE, POD_GROUP, WORKLOAD
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.filter_failure import FilterReason
 from bayplan.model.gang import Ref
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
 
 UNSCHEDULABLE, WAITING, ERROR = "Unschedulable", "WaitingForGang", "SchedulerError"
 NOT_EXHAUSTIVE = (
@@ -39,7 +39,7 @@ FAULTS = {RejectionReason.INTERNAL: INTERNAL_ERROR, RejectionReason.OUT_OF_TIME:
 Sentence = Callable[[Misfit], str]
 
 
-def reason(why: SchedulingRejection) -> str:
+def reason(why: Rejection) -> str:
     """The condition reason. Unschedulable only if more nodes may help: cluster autoscalers act on it."""
     if why.reason in FAULTS:
         return FAULTS[why.reason]
@@ -48,12 +48,12 @@ def reason(why: SchedulingRejection) -> str:
     return UNSCHEDULABLE if why.reason.was_tried else WAITING
 
 
-def _is_split(why: SchedulingRejection) -> bool:
+def _is_split(why: Rejection) -> bool:
     """Whether bound pods are in different domains although one is required: no node can help."""
     return why.misfit is not None and why.misfit.code is Code.STALE_ASSIGNMENT
 
 
-def message_for(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
+def message_for(why: Rejection, gang: Ref, of_misfit: Sentence) -> str:
     """The message in the condition of a pod and in its event."""
     match why.reason:
         case RejectionReason.NO_SPEC:
@@ -111,7 +111,7 @@ def _no_gang_spec(gang: Ref) -> str:
             return f'waiting for {gang.kind} "{gang.name}", which is suspended, finished or missing'
 
 
-def _no_quorum(why: SchedulingRejection, gang: Ref) -> str:
+def _no_quorum(why: Rejection, gang: Ref) -> str:
     if "/" in why.part:
         shortage = f"{_part_title(why.part)} has too few groups"
     else:
@@ -119,13 +119,13 @@ def _no_quorum(why: SchedulingRejection, gang: Ref) -> str:
     return f'waiting for composite pod group "{gang.name}" tree to meet quorum: {shortage}'
 
 
-def _preempting(why: SchedulingRejection, gang: Ref) -> str:
+def _preempting(why: Rejection, gang: Ref) -> str:
     pods = "1 pod is" if why.victims == 1 else f"{why.victims or 'other'} pods are"
     subject = "pod group is " if gang.kind in (POD_GROUP, COMPOSITE, WORKLOAD) else ""
     return f"{subject}waiting for preemption to complete: {pods} terminating"
 
 
-def _no_room(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
+def _no_room(why: Rejection, gang: Ref, of_misfit: Sentence) -> str:
     if why.misfit is not None and why.misfit.level and _is_by_node_label(why.misfit):
         parts = _no_domain(why, why.misfit)
     elif why.misfit is not None:
@@ -147,7 +147,7 @@ def _no_room(why: SchedulingRejection, gang: Ref, of_misfit: Sentence) -> str:
     return " ".join(parts)
 
 
-def _no_devices(why: SchedulingRejection) -> Iterator[str]:
+def _no_devices(why: Rejection) -> Iterator[str]:
     """How many nodes have no devices for a pod, if its claims ask for some."""
     unfit = why.filter_failure
     for lack, count in unfit.counts.items() if unfit is not None else ():
@@ -155,7 +155,7 @@ def _no_devices(why: SchedulingRejection) -> Iterator[str]:
             yield f"Devices of {count}/{unfit.nodes} nodes: {node_reason(lack)}."
 
 
-def _no_place_for_part(why: SchedulingRejection, pod: str, parts: list[str]) -> list[str]:
+def _no_place_for_part(why: Rejection, pod: str, parts: list[str]) -> list[str]:
     """One of the groups of a tree does not fit, or has too few pods or groups to be tried."""
     if why.filter_failure is not None:
         return [
@@ -178,7 +178,7 @@ def _is_by_node_label(misfit: Misfit) -> bool:
     return not misfit.topology or misfit.topology.startswith(TOPOLOGIES)
 
 
-def _no_domain(why: SchedulingRejection, misfit: Misfit) -> list[str]:
+def _no_domain(why: Rejection, misfit: Misfit) -> list[str]:
     """All pods must share one value of a node label, and no value has enough capacity."""
     if misfit.code is Code.NO_DOMAINS:
         return [f'pod group is unschedulable: no node that it may use has the label "{misfit.level}"']
@@ -193,7 +193,7 @@ def _no_domain(why: SchedulingRejection, misfit: Misfit) -> list[str]:
     return [*message, unavailable(why.filter_failure, _preemption_result(why))]
 
 
-def _preemption_result(why: SchedulingRejection) -> str:
+def _preemption_result(why: Rejection) -> str:
     """The result of the search for preemption victims."""
     unfit = why.filter_failure
     if unfit is None or why.preemption in (

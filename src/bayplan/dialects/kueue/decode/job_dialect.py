@@ -14,7 +14,7 @@ from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.status.misfit_messages import misfit_message
 from bayplan.model.change import Change, GangSpecLost, GangSpecSeen
 from bayplan.model.gang import GangSpec, Ref
-from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.model.rejection import Rejection
 
 
 class JobDialect(Dialect):
@@ -63,7 +63,7 @@ class JobDialect(Dialect):
     def membership(self, pod: PodWire) -> Membership | None:
         return scheduled_jobs.membership(pod)
 
-    def explain(self, why: SchedulingRejection, gang: Ref, spec: GangSpec | None) -> str:
+    def explain(self, why: Rejection, gang: Ref, spec: GangSpec | None) -> str:
         return message_for(why, gang, misfit_message)
 
     def pending_writes(self, report: PendingReport, facts: BoundGang, now: float) -> Iterator[Write]:

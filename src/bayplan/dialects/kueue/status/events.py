@@ -31,9 +31,9 @@ from bayplan.dialects.kueue.status.rejection_messages import (
     reason,
     rejection_message,
 )
-from bayplan.model.admission_rejection import AdmissionRemark
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
 from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.rejection import AdmissionRemark
 
 NORMAL, WARNING = "Normal", "Warning"
 API_VERSION = "kueue.x-k8s.io/v1beta2"

@@ -19,21 +19,21 @@ from bayplan.dialects.kube.encode.numa_messages import message_for as numa_messa
 from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.dialects.kueue.status import misfit_messages
 from bayplan.dialects.kueue.status.misfit_messages import quoted
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
+from bayplan.model.assignment import Exclusions, Misfit, NearMiss, Oversized
+from bayplan.model.filter_failure import filter_of
+from bayplan.model.node_rules import Taint
+from bayplan.model.numa import ALIGNED
+from bayplan.model.rejection import (
     AdmissionRemark,
     FlavorAttempt,
     FlavorMode,
     Obstacle,
     ObstacleKind,
     PodSetAttempts,
+    Rejection,
     RejectionDetail,
+    RejectionReason,
 )
-from bayplan.model.assignment import Exclusions, Misfit, NearMiss, Oversized
-from bayplan.model.filter_failure import filter_of
-from bayplan.model.node_rules import Taint
-from bayplan.model.numa import ALIGNED
 
 CONDITION_BYTES_MAX = 32 * 1024
 EVENT_BYTES_MAX = 1024
@@ -41,29 +41,35 @@ HOLDERS_MAX = 3
 _CUT = " ..."
 
 _REASONS = {
-    AdmissionReason.TO_BE_EVALUATED: "PendingEvaluation",
-    AdmissionReason.NO_PLACE: "TopologyPlacementFailed",
-    AdmissionReason.NO_QUOTA_NOW: "WaitingForQuota",
-    AdmissionReason.NEVER_ENOUGH_QUOTA: "ExceedsMaxQuota",
-    AdmissionReason.NO_FLAVOR: "NoMatchingFlavor",
-    AdmissionReason.VICTIMS_LEAVING: "WaitingForPreemptedWorkloads",
-    AdmissionReason.MISCONFIGURED: "Misconfigured",
-    AdmissionReason.CLOSED: "Suspended",
-    AdmissionReason.ON_HOLD: "OnHold",
-    AdmissionReason.OTHERS_STARTING: "WaitingForPodsReady",
-    AdmissionReason.GATED: "AdmissionGated",
-    AdmissionReason.INTERNAL: INTERNAL_ERROR,
-    AdmissionReason.OUT_OF_TIME: OUT_OF_TIME,
+    RejectionReason.TO_BE_EVALUATED: "PendingEvaluation",
+    RejectionReason.NO_PLACE: "TopologyPlacementFailed",
+    RejectionReason.NO_QUOTA_NOW: "WaitingForQuota",
+    RejectionReason.NEVER_ENOUGH_QUOTA: "ExceedsMaxQuota",
+    RejectionReason.NO_FLAVOR: "NoMatchingFlavor",
+    RejectionReason.VICTIMS_LEAVING: "WaitingForPreemptedWorkloads",
+    RejectionReason.MISCONFIGURED: "Misconfigured",
+    RejectionReason.CLOSED: "Suspended",
+    RejectionReason.ON_HOLD: "OnHold",
+    RejectionReason.OTHERS_STARTING: "WaitingForPodsReady",
+    RejectionReason.GATED: "AdmissionGated",
+    RejectionReason.INTERNAL: INTERNAL_ERROR,
+    RejectionReason.OUT_OF_TIME: OUT_OF_TIME,
 }
 
 
-def reason(token: AdmissionReason) -> str:
+def reason(token: RejectionReason) -> str:
     """The reason of a condition or event."""
     return _REASONS[token]
 
 
-def rejection_message(rejection: AdmissionRejection) -> str:
+def rejection_message(rejection: Rejection) -> str:
     """Why a gang is not admitted, in the words of Kueue."""
+    about, name = rejection.about, f"workload {rejection.gang}"
+    match rejection.reason:
+        case RejectionReason.INTERNAL:
+            return internal_error(name, about)
+        case RejectionReason.OUT_OF_TIME:
+            return out_of_time(name, about, attempts_message(rejection.tried))
     match rejection.remark:
         case AdmissionRemark.TRIED:
             return attempts_message(rejection.tried)
@@ -73,12 +79,6 @@ def rejection_message(rejection: AdmissionRejection) -> str:
         case AdmissionRemark.PREEMPTION_FAILED:
             what = f"Preempting {rejection.victims} workload(s) failed, will retry."
             return f"{attempts_message(rejection.tried)}. {what}"
-        case AdmissionRemark.INTERNAL:
-            return internal_error(f"workload {rejection.about}", rejection.error)
-        case AdmissionRemark.OUT_OF_TIME:
-            return out_of_time(
-                f"workload {rejection.about}", rejection.error, attempts_message(rejection.tried)
-            )
         case remark:
             return _REMARKS[remark].format(queue=rejection.queue)
 
@@ -137,7 +137,7 @@ def for_event(message: str) -> str:
     return _cut(message, EVENT_BYTES_MAX)
 
 
-def details(rejection: AdmissionRejection, holders: Iterable[str] = ()) -> str:
+def details(rejection: Rejection, holders: Iterable[str] = ()) -> str:
     """Where the gang nearly fits, which gangs occupy that domain (`namespace/name`), and the smallest fix.
 
     Empty unless the placement is the only obstacle.
@@ -145,10 +145,10 @@ def details(rejection: AdmissionRejection, holders: Iterable[str] = ()) -> str:
     obstacles = [obstacle for part in rejection.tried for obstacle in part.obstacles]
     misfits = [obstacle for obstacle in obstacles if isinstance(obstacle, Misfit)]
     by_quota = (
-        rejection.reason is AdmissionReason.NO_QUOTA_NOW and rejection.remark is AdmissionRemark.TRIED
+        rejection.reason is RejectionReason.NO_QUOTA_NOW and rejection.remark is AdmissionRemark.TRIED
     )  # would fit if other gangs were preempted
     if not misfits or not (
-        rejection.reason is AdmissionReason.NO_PLACE or (by_quota and len(misfits) == len(obstacles))
+        rejection.reason is RejectionReason.NO_PLACE or (by_quota and len(misfits) == len(obstacles))
     ):
         return ""
     return " ".join(f"{text}." for text in _details(misfits[0], sorted(set(holders))))

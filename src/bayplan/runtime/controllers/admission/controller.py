@@ -16,13 +16,13 @@ from bayplan.dialects.registry import (
     Counting,
     PodSpecCache,
 )
-from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
+from bayplan.model.rejection import RejectionReason
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.controllers.admission.equivalents import rejection_of_equivalents
 from bayplan.runtime.controllers.admission.faults import rejection_for_fault
@@ -45,8 +45,8 @@ from bayplan.state.reports.queries import holders
 Shown = Admit | EvictGang | ReportNotAdmitted
 HOLDERS_MAX = 5
 PLACES_LACK = (
-    AdmissionReason.NO_PLACE,
-    AdmissionReason.NO_QUOTA_NOW,
+    RejectionReason.NO_PLACE,
+    RejectionReason.NO_QUOTA_NOW,
 )  # reasons of a gang that may lack a placement; the second one if it would have to preempt
 RETRY_SECONDS = 5.0  # after a failed write, unless the object changes before
 # between two updates of one reason whose wording changed: figures change with every cycle

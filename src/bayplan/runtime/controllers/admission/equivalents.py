@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.dialects.dialect import QueueDialect
-from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
 from bayplan.model.plan import ReportNotAdmitted, Requeue
+from bayplan.model.rejection import AdmissionRemark, Rejection, RejectionReason
 from bayplan.state.admission.queues import AdmissionQueues, QueueEntryState
 
 Object = dict[str, Any]
@@ -21,14 +21,14 @@ def rejection_of_equivalents(
         return None
     queue = queues.queue(entry.queue)
     reason_code = queue.shapes[entry.shape].reason
-    if not isinstance(reason_code, AdmissionReason) or not queue.shapes[entry.shape].events:
+    if not isinstance(reason_code, RejectionReason) or not queue.shapes[entry.shape].events:
         return None
     if not dialect.is_undecided(workload, reason_code):
         return None
     remark = (
         AdmissionRemark.QUEUE_INACTIVE
-        if reason_code is AdmissionReason.CLOSED
+        if reason_code is RejectionReason.CLOSED
         else AdmissionRemark.EQUIVALENT
     )
-    rejection = AdmissionRejection(reason_code, remark, queue=entry.queue)
+    rejection = Rejection(reason_code, remark=remark, queue=entry.queue)
     return ReportNotAdmitted(entry.queued_gang, rejection, Requeue.ON_EVENT)

@@ -33,7 +33,7 @@ from bayplan.model.plan import (
 )
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.controllers.scheduler.admissions import AdmissionsInFlight
 from bayplan.runtime.controllers.scheduler.device_binding import DeviceBinding
@@ -377,7 +377,7 @@ class SchedulerController:
                 self.publisher.drop(action.gang)  # its earlier condition no longer exists
             self.publisher.publish(action.gang, text, partial(self._publish_gang, report), now, at_once)
 
-    def message_for(self, gang: Ref, rejection: SchedulingRejection) -> str:
+    def message_for(self, gang: Ref, rejection: Rejection) -> str:
         """Why a gang is pending, in the words of its API family."""
         return self.dialects.of(gang).explain(rejection, gang, self.state.spec_of(gang))
 

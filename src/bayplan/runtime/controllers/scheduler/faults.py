@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Nominate, Plan, ReportUnschedulable
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import DecisionFault
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
@@ -44,7 +44,7 @@ def _fits_in_snapshot(state: SchedulingState, ref: Ref, now: float, containment:
     except Exception as error:
         identity = containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
         state.assume(
-            Plan((ReportUnschedulable(ref, SchedulingRejection(RejectionReason.INTERNAL, about=identity)),)),
+            Plan((ReportUnschedulable(ref, Rejection(RejectionReason.INTERNAL, about=identity)),)),
             now,
         )
         return False
@@ -70,10 +70,10 @@ def rejection_for_fault(snapshot: SchedulingSnapshot, gang: Ref, fault: Decision
     spec = candidate.spec
     there = len(candidate.pending) + len(candidate.bound)
     if fault.id:
-        rejection = SchedulingRejection(RejectionReason.INTERNAL, spec.minimum, there, about=fault.id)
+        rejection = Rejection(RejectionReason.INTERNAL, spec.minimum, there, about=fault.id)
     else:
-        so_far = fault.so_far if isinstance(fault.so_far, SchedulingRejection) else None
-        known = so_far or SchedulingRejection(RejectionReason.OUT_OF_TIME, spec.minimum, there)
+        so_far = fault.so_far if isinstance(fault.so_far, Rejection) else None
+        known = so_far or Rejection(RejectionReason.OUT_OF_TIME, spec.minimum, there)
         rejection = replace(
             known, reason=RejectionReason.OUT_OF_TIME, about=f"{fault.seconds:g}", incomplete=True
         )

@@ -25,8 +25,9 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.assignment import Code, DomainFit, Lack, Misfit, NearMiss
 from bayplan.model.filter_failure import FilterFailure, FilterReason
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.model.rejection import Rejection, RejectionReason
 from tests.support.kai_api import BAD, obj
+from tests.support.reasons import BINDING_REASONS
 from tests.unit.assembly.test_kueue_crds import described
 from tests.unit.backends.embedded.storage.test_store import store_at
 
@@ -157,7 +158,7 @@ def test_invalid_queues_and_topologies_are_rejected() -> None:
 def test_messages_for_pending_groups() -> None:
     unfit = FilterFailure(3, {(FilterReason.INSUFFICIENT, "nvidia.com/gpu"): 3})
     lacks = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
-    few = SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=2, filter_failure=unfit)
+    few = Rejection(RejectionReason.NO_CAPACITY, minimum=4, fit=2, filter_failure=unfit)
     assert messages.group_message(few, GROUP) == (
         "Resources were found for 2 pods while 4 are required for gang scheduling. "
         f"Additional pods cannot be scheduled due to: {lacks}"
@@ -166,13 +167,11 @@ def test_messages_for_pending_groups() -> None:
         "Resources were found for 2 pods from all sub-groups while sub-group workers requires 4 pods for "
         f"gang scheduling. Additional pods cannot be scheduled in this sub-group due to: {lacks}"
     )
-    lone = SchedulingRejection(
-        RejectionReason.NO_CAPACITY, minimum=1, pod=PodKey("ns", "p"), filter_failure=unfit
-    )
+    lone = Rejection(RejectionReason.NO_CAPACITY, minimum=1, pod=PodKey("ns", "p"), filter_failure=unfit)
     assert messages.group_message(lone, GROUP) == f"Resources were not found for pod ns/p due to: {lacks}"
     assert messages.reason(few) == "PodSchedulingErrors"
-    for hindrance in RejectionReason:
-        assert messages.group_message(SchedulingRejection(hindrance), GROUP)
+    for hindrance in BINDING_REASONS:
+        assert messages.group_message(Rejection(hindrance), GROUP)
 
 
 def test_domains_that_are_each_too_small_are_listed() -> None:
@@ -180,7 +179,7 @@ def test_domains_that_are_each_too_small_are_listed() -> None:
     found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, nearest=near, total_fit=4)
     found = replace(found, domains=(DomainFit(("r1",), 3), DomainFit(("r2",), 1)))
     assert messages.group_message(
-        SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=found), GROUP
+        Rejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=found), GROUP
     ) == (
         "Unable to schedule podgroup.\n"
         "<r1>: node-group r1 can allocate only 3 of 4 required pods.\n"
@@ -189,7 +188,7 @@ def test_domains_that_are_each_too_small_are_listed() -> None:
     )
     small = replace(found, total_fit=3)
     said = messages.group_message(
-        SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=small), GROUP
+        Rejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=small), GROUP
     )
     assert (
         "not enough resources in the cluster to allocate the job. node-group r1 can allocate only 3" in said
@@ -198,7 +197,7 @@ def test_domains_that_are_each_too_small_are_listed() -> None:
         found, domains=(DomainFit(("r1",), 4),)
     )  # alone it would fit: others of the gang are in the way
     said = messages.group_message(
-        SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=large), GROUP
+        Rejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=large), GROUP
     )
     assert said.startswith("Resources were found for 3 pods while 4 are required")
 
@@ -245,7 +244,7 @@ def test_many_domains_are_counted_by_missing_resource() -> None:
     lacks = (("nvidia.com/gpu", 12), ("cpu", 1), ("nvidia.com/mig-1g.5gb", 3))
     found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, total_fit=4, lacking=lacks)
     assert messages.group_message(
-        SchedulingRejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=found), GROUP, "a"
+        Rejection(RejectionReason.NO_CAPACITY, minimum=4, fit=3, misfit=found), GROUP, "a"
     ) == (
         "Unable to schedule podgroup: 12 node-group(s) didn't have enough resources: GPUs. \n"
         "3 node-group(s) didn't have enough of mig profile: nvidia.com/mig-1g.5gb. \n"

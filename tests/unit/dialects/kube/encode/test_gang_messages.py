@@ -10,7 +10,8 @@ from bayplan.model.assignment import Code, Misfit, NearMiss
 from bayplan.model.filter_failure import FilterFailure, FilterReason
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
+from tests.support.reasons import BINDING_REASONS
 
 GROUP = Ref("gang", "PodGroup", "ns", "pg")
 WORKLOAD = Ref("gang", "Workload", "ns", "train/workers/0")
@@ -22,7 +23,7 @@ FULL = FilterFailure(
 
 
 def said(gang: Ref, hindrance: RejectionReason, **facts: object) -> str:
-    return message_for(SchedulingRejection(hindrance, **facts), gang, misfit_message)  # type: ignore[arg-type]
+    return message_for(Rejection(hindrance, **facts), gang, misfit_message)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_messages_for_preemption_and_reserved_capacity() -> None:
 
 
 def test_only_pods_that_more_nodes_may_help_are_unschedulable() -> None:
-    reasons = {hindrance: reason(SchedulingRejection(hindrance)) for hindrance in RejectionReason}
+    reasons = {hindrance: reason(Rejection(hindrance)) for hindrance in BINDING_REASONS}
     assert {found for found, word in reasons.items() if word == "Unschedulable"} == {
         RejectionReason.NO_CAPACITY,
         RejectionReason.PREEMPTING,
@@ -124,7 +125,7 @@ def test_only_pods_that_more_nodes_may_help_are_unschedulable() -> None:
     assert reasons[RejectionReason.TOO_FEW] == "WaitingForGang"
 
 
-@pytest.mark.parametrize("hindrance", RejectionReason)
+@pytest.mark.parametrize("hindrance", BINDING_REASONS)
 @pytest.mark.parametrize("gang", [GROUP, WORKLOAD, JOB, POD])
 def test_every_reason_has_a_message(gang: Ref, hindrance: RejectionReason) -> None:
     assert said(gang, hindrance)

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kueue.status.decisions import admitted, evicted, not_admitted
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
+from bayplan.model.assignment import Code, Misfit, NearMiss
+from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
+from bayplan.model.queued_gang import Delayed
+from bayplan.model.rejection import (
     AdmissionRemark,
     Obstacle,
     ObstacleKind,
     PodSetAttempts,
+    Rejection,
+    RejectionReason,
 )
-from bayplan.model.assignment import Code, Misfit, NearMiss
-from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
-from bayplan.model.queued_gang import Delayed
 from tests.support.kueue_workloads import (
     EARLIER,
     NOW,
@@ -155,7 +155,7 @@ def test_reserving_quota_again_resets_eviction_and_preemption() -> None:
 
 
 def test_a_rejection_is_reported_with_the_requests() -> None:
-    action = ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,)))
+    action = ReportNotAdmitted(demand(), Rejection(RejectionReason.NO_QUOTA_NOW, tried=(SHORT,)))
     status = not_admitted(workload_with(requeueState={"count": 1}), action, NOW)
     assert status == {
         "requeueState": {"count": 1},
@@ -170,14 +170,14 @@ def test_a_rejection_is_reported_with_the_requests() -> None:
 def test_a_second_rejection_changes_the_message_but_not_the_transition_time() -> None:
     first = not_admitted(
         workload_with(),
-        ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,))),
+        ReportNotAdmitted(demand(), Rejection(RejectionReason.NO_QUOTA_NOW, tried=(SHORT,))),
         NOW,
     )
     again = workload_with() | {"status": first}
     assert (
         not_admitted(
             again,
-            ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,))),
+            ReportNotAdmitted(demand(), Rejection(RejectionReason.NO_QUOTA_NOW, tried=(SHORT,))),
             NOW + 60,
         )
         is None
@@ -185,7 +185,7 @@ def test_a_second_rejection_changes_the_message_but_not_the_transition_time() ->
     other = not_admitted(
         again,
         ReportNotAdmitted(
-            demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN)
+            demand(), Rejection(RejectionReason.NO_QUOTA_NOW, remark=AdmissionRemark.OVERTAKEN)
         ),
         NOW + 60,
     )
@@ -198,7 +198,7 @@ def test_hints_follow_the_message_that_tools_parse() -> None:
     near = NearMiss(("r1",), "rack", 1, 1, "cpu", 500)
     misfit = Misfit(Code.NO_ROOM, ("one",), "default", fit=1, asked=2, nearest=near)
     action = ReportNotAdmitted(
-        demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (misfit,)),))
+        demand(), Rejection(RejectionReason.NO_PLACE, tried=(PodSetAttempts("one", (misfit,)),))
     )
     _, why, message = conditions(not_admitted(workload_with(), action, NOW, ["team/other"]))["QuotaReserved"]
     assert why == "TopologyPlacementFailed"
@@ -211,9 +211,7 @@ def test_hints_follow_the_message_that_tools_parse() -> None:
 
 @pytest.mark.parametrize("given", [None, admission()])
 def test_a_gang_that_holds_quota_keeps_it_when_its_placement_fails(given: object) -> None:
-    action = ReportNotAdmitted(
-        demand(given=admission()), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(SHORT,))
-    )
+    action = ReportNotAdmitted(demand(given=admission()), Rejection(RejectionReason.NO_PLACE, tried=(SHORT,)))
     assert not_admitted(held() if given is None else workload_with(), action, NOW) is None
 
 

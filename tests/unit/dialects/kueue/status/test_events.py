@@ -7,20 +7,20 @@ import pytest
 from bayplan.dialects.kueue.status.decisions import not_admitted
 from bayplan.dialects.kueue.status.events import WorkloadEvent, events, reconcile_events, workload_event_write
 from bayplan.dialects.kueue.status.reconcile import synced
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
+from bayplan.model.assignment import Code, Exclusions, Misfit
+from bayplan.model.node_rules import Taint
+from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
+from bayplan.model.queued_gang import Delayed
+from bayplan.model.rejection import (
     AdmissionRemark,
     FlavorAttempt,
     FlavorMode,
     Obstacle,
     ObstacleKind,
     PodSetAttempts,
+    Rejection,
+    RejectionReason,
 )
-from bayplan.model.assignment import Code, Exclusions, Misfit
-from bayplan.model.node_rules import Taint
-from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
-from bayplan.model.queued_gang import Delayed
 from tests.support.kueue_workloads import NOW, NOW_TEXT, Object, admission, condition, demand, workload_with
 
 RESERVED = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue tas-main")
@@ -72,7 +72,7 @@ def without_creation_time() -> Object:
                         "ps-b",
                         attempts=(
                             FlavorAttempt(
-                                "flavor-a", FlavorMode.NONE, 0, (TAINT,), AdmissionReason.NO_FLAVOR
+                                "flavor-a", FlavorMode.NONE, 0, (TAINT,), RejectionReason.NO_FLAVOR
                             ),
                         ),
                     ),
@@ -103,14 +103,14 @@ def without_creation_time() -> Object:
             workload_with(),
             ReportNotAdmitted(
                 demand(),
-                AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
+                Rejection(RejectionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
             ),
             [("Warning", "TopologyPlacementFailed", NO_NODE_TEXT)],
         ),
         (
             workload_with(),
             ReportNotAdmitted(
-                demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN)
+                demand(), Rejection(RejectionReason.NO_QUOTA_NOW, remark=AdmissionRemark.OVERTAKEN)
             ),
             [("Warning", "WaitingForQuota", "Workload no longer fits after processing another workload")],
         ),
@@ -118,10 +118,10 @@ def without_creation_time() -> Object:
             workload_with(),
             ReportNotAdmitted(
                 demand(),
-                AdmissionRejection(
-                    AdmissionReason.VICTIMS_LEAVING,
-                    AdmissionRemark.PREEMPTING,
-                    (PodSetAttempts("one", (NO_NODE,)),),
+                Rejection(
+                    RejectionReason.VICTIMS_LEAVING,
+                    remark=AdmissionRemark.PREEMPTING,
+                    tried=(PodSetAttempts("one", (NO_NODE,)),),
                     victims=1,
                 ),
             ),
@@ -137,14 +137,14 @@ def without_creation_time() -> Object:
             workload_with(RESERVED),
             ReportNotAdmitted(
                 demand(given=admission()),
-                AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
+                Rejection(RejectionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
             ),
             [("Warning", "SecondPassFailed", NO_NODE_TEXT)],
         ),
         (
             workload_with(),
             ReportNotAdmitted(
-                demand(), AdmissionRejection(AdmissionReason.NO_PLACE, AdmissionRemark.EQUIVALENT)
+                demand(), Rejection(RejectionReason.NO_PLACE, remark=AdmissionRemark.EQUIVALENT)
             ),
             [],
         ),
@@ -196,13 +196,11 @@ def test_a_preemption_by_an_unknown_gang_says_so() -> None:
 
 def test_the_same_rejection_is_one_event() -> None:
     action = ReportNotAdmitted(
-        demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),))
+        demand(), Rejection(RejectionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),))
     )
     again = workload_with() | {"status": not_admitted(workload_with(), action, NOW)}
     assert events(action, again, NOW + 1) == []
-    other = ReportNotAdmitted(
-        demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=action.rejection.tried)
-    )
+    other = ReportNotAdmitted(demand(), Rejection(RejectionReason.NO_QUOTA_NOW, tried=action.rejection.tried))
     assert summaries(events(other, again, NOW + 1)) == [("Warning", "WaitingForQuota", NO_NODE_TEXT)]
 
 

@@ -13,18 +13,19 @@ from bayplan.dialects.kueue.status.rejection_messages import (
     reason,
     rejection_message,
 )
-from bayplan.model.admission_rejection import (
-    AdmissionReason,
-    AdmissionRejection,
+from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Oversized
+from bayplan.model.node_rules import Taint
+from bayplan.model.rejection import (
     AdmissionRemark,
     FlavorAttempt,
     FlavorMode,
     Obstacle,
     ObstacleKind,
     PodSetAttempts,
+    Rejection,
+    RejectionReason,
 )
-from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Oversized
-from bayplan.model.node_rules import Taint
+from tests.support.reasons import ADMISSION_REASONS
 
 NO_FIT = Misfit(
     Code.NO_ROOM, ("one",), "tas-single-level", asked=1, excluded=Exclusions(1, resources={"cpu": 1})
@@ -53,54 +54,67 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
 @pytest.mark.parametrize(
     ("refusal", "want"),
     [
-        (AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(NO_FIT)), NO_FIT_TEXT),
+        (Rejection(RejectionReason.NO_PLACE, tried=one(NO_FIT)), NO_FIT_TEXT),
         (
-            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING, one(NO_FIT), 1),
+            Rejection(
+                RejectionReason.VICTIMS_LEAVING,
+                remark=AdmissionRemark.PREEMPTING,
+                tried=one(NO_FIT),
+                victims=1,
+            ),
             f"{NO_FIT_TEXT}. Pending the preemption of 1 workload(s)",
         ),
         (
-            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING, one(HALF), 1),
+            Rejection(
+                RejectionReason.VICTIMS_LEAVING, remark=AdmissionRemark.PREEMPTING, tried=one(HALF), victims=1
+            ),
             'couldn\'t assign flavors to pod set one: topology "tas-single-level" allows to fit only 1 out '
             "of 2 pod(s). Pending the preemption of 1 workload(s)",
         ),
         (
-            AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(LAYERS)),
+            Rejection(RejectionReason.NO_PLACE, tried=one(LAYERS)),
             "couldn't assign flavors to pod set one: topology \"tas-three-level\" doesn't allow to fit; "
             "0/1 slice(s) fit on level cloud.provider.com/rack; "
             "2/3 slice(s) fit on level kubernetes.io/hostname",
         ),
         (
-            AdmissionRejection(
-                AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.PREEMPTION_FAILED, one(short("cpu", 3000)), 2
+            Rejection(
+                RejectionReason.NO_QUOTA_NOW,
+                remark=AdmissionRemark.PREEMPTION_FAILED,
+                tried=one(short("cpu", 3000)),
+                victims=2,
             ),
             "couldn't assign flavors to pod set one: insufficient unused quota for cpu in flavor "
             "tas-default, 3 more needed. Preempting 2 workload(s) failed, will retry.",
         ),
         (
-            AdmissionRejection(
-                AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.PREEMPTING, one(short("memory", 5 << 30)), 2
+            Rejection(
+                RejectionReason.VICTIMS_LEAVING,
+                remark=AdmissionRemark.PREEMPTING,
+                tried=one(short("memory", 5 << 30)),
+                victims=2,
             ),
             "couldn't assign flavors to pod set one: insufficient unused quota for memory in flavor "
             "tas-default, 5Gi more needed. Pending the preemption of 2 workload(s)",
         ),
         (
-            AdmissionRejection(
-                AdmissionReason.NEVER_ENOUGH_QUOTA,
+            Rejection(
+                RejectionReason.NEVER_ENOUGH_QUOTA,
                 tried=one(Obstacle(ObstacleKind.TOO_MUCH, "credits", "cpu_credits", amounts=(0, 2, 1))),
             ),
             "couldn't assign flavors to pod set one: insufficient quota for cpu_credits in flavor credits, "
             "previously considered podsets requests (0) + current podset request (2) > maximum capacity (1)",
         ),
         (
-            AdmissionRejection(
-                AdmissionReason.NO_FLAVOR, tried=one(Obstacle(ObstacleKind.LEVEL_MISSING, "tas-default"))
+            Rejection(
+                RejectionReason.NO_FLAVOR, tried=one(Obstacle(ObstacleKind.LEVEL_MISSING, "tas-default"))
             ),
             "couldn't assign flavors to pod set one: "
             'Flavor "tas-default" does not contain the requested level',
         ),
         (
-            AdmissionRejection(
-                AdmissionReason.NO_FLAVOR,
+            Rejection(
+                RejectionReason.NO_FLAVOR,
                 tried=(
                     PodSetAttempts("a", (short("memory", 1 << 20), short("cpu", 500))),
                     PodSetAttempts("fits"),
@@ -112,8 +126,8 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
             "couldn't assign flavors to pod set b: resource gpu unavailable in ClusterQueue",
         ),
         (
-            AdmissionRejection(
-                AdmissionReason.NO_FLAVOR,
+            Rejection(
+                RejectionReason.NO_FLAVOR,
                 tried=(
                     PodSetAttempts("a", (short("cpu", 1),)),
                     PodSetAttempts(
@@ -124,43 +138,43 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
             "failed to assign flavors to pod set b: more than one TAS flavor assigned: x, y",
         ),
         (
-            AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN, one(NO_FIT)),
+            Rejection(RejectionReason.NO_QUOTA_NOW, remark=AdmissionRemark.OVERTAKEN, tried=one(NO_FIT)),
             "Workload no longer fits after processing another workload",
         ),
         (
-            AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.SAME_VICTIMS),
+            Rejection(RejectionReason.NO_QUOTA_NOW, remark=AdmissionRemark.SAME_VICTIMS),
             "Workload has overlapping preemption targets with another workload",
         ),
         (
-            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.SAME_VICTIMS_WILL_FIT),
+            Rejection(RejectionReason.VICTIMS_LEAVING, remark=AdmissionRemark.SAME_VICTIMS_WILL_FIT),
             "Workload has overlapping preemption targets with another workload, but will fit after these "
             "preemptions complete",
         ),
         (
-            AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.QUEUE_INACTIVE, queue="cq"),
+            Rejection(RejectionReason.CLOSED, remark=AdmissionRemark.QUEUE_INACTIVE, queue="cq"),
             "ClusterQueue cq is inactive",
         ),
         (
-            AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.QUEUE_MISSING, queue="cq"),
+            Rejection(RejectionReason.MISCONFIGURED, remark=AdmissionRemark.QUEUE_MISSING, queue="cq"),
             "ClusterQueue cq not found",
         ),
         (
-            AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE),
+            Rejection(RejectionReason.MISCONFIGURED, remark=AdmissionRemark.NAMESPACE),
             "workload namespace doesn't match ClusterQueue selector",
         ),
         (
-            AdmissionRejection(
-                AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE_QUEUE_MISSING, queue="lq"
+            Rejection(
+                RejectionReason.MISCONFIGURED, remark=AdmissionRemark.NAMESPACE_QUEUE_MISSING, queue="lq"
             ),
             "LocalQueue lq doesn't exist",
         ),
         (
-            AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.NAMESPACE_QUEUE_STOPPED, queue="lq"),
+            Rejection(RejectionReason.CLOSED, remark=AdmissionRemark.NAMESPACE_QUEUE_STOPPED, queue="lq"),
             "LocalQueue lq is inactive",
         ),
     ],
 )
-def test_rejections_have_the_exact_words(refusal: AdmissionRejection, want: str) -> None:
+def test_rejections_have_the_exact_words(refusal: Rejection, want: str) -> None:
     assert rejection_message(refusal) == want
 
 
@@ -203,19 +217,19 @@ def test_rejections_have_the_exact_words(refusal: AdmissionRejection, want: str)
     ],
 )
 def test_every_obstacle_has_its_message(obstacle: Obstacle, want: str) -> None:
-    assert rejection_message(AdmissionRejection(AdmissionReason.NO_FLAVOR, tried=one(obstacle))).endswith(
-        f": {want}"
-    )
+    assert rejection_message(Rejection(RejectionReason.NO_FLAVOR, tried=one(obstacle))).endswith(f": {want}")
 
 
-@pytest.mark.parametrize("token", AdmissionReason)
-def test_every_token_has_a_reason(token: AdmissionReason) -> None:
+@pytest.mark.parametrize("token", ADMISSION_REASONS)
+def test_every_token_has_a_reason(token: RejectionReason) -> None:
     assert reason(token).isalpha()
 
 
 @pytest.mark.parametrize("remark", AdmissionRemark)
 def test_every_remark_has_a_message(remark: AdmissionRemark) -> None:
-    assert rejection_message(AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, remark, one(NO_FIT), 1, "cq"))
+    assert rejection_message(
+        Rejection(RejectionReason.NO_QUOTA_NOW, remark=remark, tried=one(NO_FIT), victims=1, queue="cq")
+    )
 
 
 def test_flavors_that_fit_without_borrowing_are_not_reported() -> None:
@@ -228,7 +242,7 @@ def test_flavors_considered_are_reported_with_mode_borrowing_and_obstacles() -> 
         FlavorAttempt("a", FlavorMode.NO_VICTIMS, 0, spent, preemption_mode=FlavorMode.NO_VICTIMS),
         FlavorAttempt("b", FlavorMode.FIT, 1),
         FlavorAttempt(
-            "c", FlavorMode.NONE, 0, (Obstacle(ObstacleKind.LEVEL_MISSING, "c"),), AdmissionReason.NO_FLAVOR
+            "c", FlavorMode.NONE, 0, (Obstacle(ObstacleKind.LEVEL_MISSING, "c"),), RejectionReason.NO_FLAVOR
         ),
     )
     told = flavors_considered(
@@ -267,11 +281,11 @@ NONE_EXCLUDED = Exclusions()
 NEAR = NearMiss(("block-1", "rack-2"), "example.com/rack", 3, 2, "nvidia.com/gpu", 16)
 
 
-def refused(near: NearMiss | None, excluded: Exclusions = NONE_EXCLUDED, unit: int = 1) -> AdmissionRejection:
+def refused(near: NearMiss | None, excluded: Exclusions = NONE_EXCLUDED, unit: int = 1) -> Rejection:
     misfit = Misfit(
         Code.NO_ROOM, ("one",), "default", fit=3, asked=5, unit=unit, excluded=excluded, nearest=near
     )
-    return AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(misfit))
+    return Rejection(RejectionReason.NO_PLACE, tried=one(misfit))
 
 
 def test_details_name_the_nearest_domain_its_shortage_its_gangs_and_a_fix() -> None:
@@ -288,7 +302,7 @@ def test_details_of_a_pod_larger_than_any_node_name_the_largest() -> None:
         Code.NO_ROOM, ("one",), "default", asked=4, nearest=near,
         oversized=Oversized("one", "n7", (("cpu", 5000, 4000), ("nvidia.com/gpu", 8, 0))),
     )  # fmt: skip
-    assert details(AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(misfit)), ["team/a"]) == (
+    assert details(Rejection(RejectionReason.NO_PLACE, tried=one(misfit)), ["team/a"]) == (
         "No node that it may use is large enough for one pod of one: the largest, n7, has 4 of 5 cpu and "
         "0 of 8 nvidia.com/gpu. To be admitted: ask for less in each pod, or add larger nodes."
     )
@@ -313,17 +327,12 @@ def test_details_do_not_blame_a_resource_where_no_node_is_eligible() -> None:
 
 def test_details_are_given_only_if_the_placement_is_the_only_obstacle() -> None:
     no_quota = Obstacle(ObstacleKind.SHORT, "default", "cpu", amounts=(1000,))
-    waiting = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(*refused(NEAR).tried, *one(no_quota)))
-    assert (
-        details(waiting)
-        == details(refused(None))
-        == details(AdmissionRejection(AdmissionReason.NO_PLACE))
-        == ""
-    )
+    waiting = Rejection(RejectionReason.NO_QUOTA_NOW, tried=(*refused(NEAR).tried, *one(no_quota)))
+    assert details(waiting) == details(refused(None)) == details(Rejection(RejectionReason.NO_PLACE)) == ""
 
 
 def test_details_are_given_if_a_gang_would_fit_after_preemption() -> None:
-    held = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=refused(NEAR).tried)
+    held = Rejection(RejectionReason.NO_QUOTA_NOW, tried=refused(NEAR).tried)
     assert details(held, ["team/a"]) == details(refused(NEAR), ["team/a"])
 
 

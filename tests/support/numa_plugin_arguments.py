@@ -1,4 +1,4 @@
-"""The arguments of the NodeResourceTopologyMatch scheduler plugin as rules of the model."""
+"""The arguments of the NodeResourceTopologyMatch plugin, as cases give them, as rules of the model."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Reports of runs: figures, plots as SVG, one HTML page and JSON."""

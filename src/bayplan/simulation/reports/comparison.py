@@ -1,0 +1,149 @@
+"""The report of several policies on one trace: JSON, one HTML page without network, and a table of text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from bayplan.simulation.reports.figures import SIZES, figures, thinned
+from bayplan.simulation.reports.plots import bar_plot, legend, line_plot, seconds_in_words
+from bayplan.simulation.traces.workload import GPU
+from bayplan.simulation.virtual_time.outcome import RunOutcome
+
+NAMED_MAX = 20
+STYLE = """body{font:14px/1.4 system-ui,sans-serif;max-width:760px;margin:2em auto;padding:0 1em;color:#222}
+table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid #ddd}
+td:first-child,th:first-child{text-align:left}svg{width:100%;font-size:11px;fill:#444}
+.key{margin-right:1em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}"""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationReport:
+    """What was simulated, and how each policy did."""
+
+    trace: str
+    cluster: str
+    seed: int
+    outcomes: tuple[RunOutcome, ...]
+    notes: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        """Everything as JSON values. It has no wall-clock time: one seed gives the same bytes."""
+        return {
+            "trace": self.trace,
+            "cluster": self.cluster,
+            "seed": self.seed,
+            "notes": list(self.notes),
+            "policies": [figures(outcome) for outcome in self.outcomes],
+            "sample_columns": ["time", "allocated_share", "jobs_waiting", "nodes_partly_used_share"],
+            "samples": {outcome.policy: thinned(outcome) for outcome in self.outcomes},
+        }
+
+    def json(self) -> str:
+        """The data as text."""
+        return json.dumps(self.data(), indent=1, ensure_ascii=False) + "\n"
+
+    def html(self) -> str:
+        """One page that loads nothing."""
+        data = self.data()
+        unit = _unit(self.outcomes)
+        names = [one["policy"] for one in data["policies"]]
+        title = f"Simulation of {self.trace}"
+        sections = [
+            ("Allocated capacity", line_plot(_over_time(data, 1), "virtual time", percent=True)),
+            ("Jobs waiting", line_plot(_over_time(data, 2), "virtual time")),
+            ("Nodes partly used", line_plot(_over_time(data, 3), "virtual time", percent=True)),
+            (f"Mean wait in seconds, by {unit}", _by_size(data, lambda one: one["mean"])),
+            (
+                f"Jobs completed, by {unit}",
+                _by_size(data, lambda one: one["done"] / one["jobs"], percent=True),
+            ),
+            ("Gangs of several pods across racks", _across(data)),
+        ]
+        body = "".join(f"<h2>{escape(name)}</h2><p>{legend(names)}</p>{plot}" for name, plot in sections)
+        return (
+            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+            f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>"
+            f"<p>Cluster: {escape(self.cluster)}; seed {self.seed}.</p>{_notes(self.notes)}"
+            f"{_table(data)}{body}{_never(data)}</body></html>\n"
+        )
+
+    def text(self) -> str:
+        """The summary for a terminal."""
+        rows = [HEADER, *map(_row, self.data()["policies"])]
+        widths = [max(len(row[at]) for row in rows) for at in range(len(HEADER))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        never = self.data()["policies"][0]["never_fit"] if self.outcomes else []
+        if never:
+            more = f" and {len(never) - NAMED_MAX} more" if len(never) > NAMED_MAX else ""
+            lines.append(
+                f"{len(never)} jobs can never fit this cluster: {', '.join(never[:NAMED_MAX])}{more}"
+            )
+        lines += [f"note: {note}" for note in self.notes]
+        if any(outcome.interrupted for outcome in self.outcomes):
+            lines.append("interrupted: the figures are those up to the interrupt")
+        return "\n".join(lines)
+
+
+HEADER = ("policy", "done", "running", "waiting", "allocated", "wait p50", "p90", "p99", "mean")
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    jobs, wait = one["jobs"], one["wait"]
+    return (
+        one["policy"],
+        *(f"{jobs[state]:,}" for state in ("done", "running", "waiting")),
+        f"{100 * one['allocated_mean']:.1f} %",
+        *(seconds_in_words(wait[key]) for key in ("p50", "p90", "p99", "mean")),
+    )
+
+
+def _unit(outcomes: Sequence[RunOutcome]) -> str:
+    return "GPUs of a job" if not outcomes or outcomes[0].resource == GPU else "processors of a job"
+
+
+def _over_time(data: Mapping[str, Any], column: int) -> dict[str, list[tuple[float, float]]]:
+    return {name: [(row[0], row[column]) for row in rows] for name, rows in data["samples"].items()}
+
+
+def _by_size(data: Mapping[str, Any], pick: Any, percent: bool = False) -> str:
+    found = [name for _, name in SIZES if any(name in one["by_size"] for one in data["policies"])]
+    series = {
+        one["policy"]: [
+            pick(one["by_size"][name]) if one["by_size"].get(name, {}).get("jobs") else None for name in found
+        ]
+        for one in data["policies"]
+    }
+    return bar_plot(found, series, percent)
+
+
+def _across(data: Mapping[str, Any]) -> str:
+    series = {one["policy"]: [one["gangs_across_racks"]] for one in data["policies"]}
+    return bar_plot(["all gangs"], series, percent=True)
+
+
+def _table(data: Mapping[str, Any]) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in HEADER)
+    rows = (
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _row(one)) + "</tr>"
+        for one in data["policies"]
+    )
+    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+
+
+def _notes(notes: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>" if notes else ""
+
+
+def _never(data: Mapping[str, Any]) -> str:
+    never = data["policies"][0]["never_fit"] if data["policies"] else []
+    if not never:
+        return ""
+    named = ", ".join(escape(name) for name in never)
+    return f"<h2>Jobs that can never fit</h2><p>{len(never)}: {named}</p>"

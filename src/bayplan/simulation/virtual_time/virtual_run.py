@@ -1,0 +1,192 @@
+"""The run: arrivals and ends in order of virtual time, and a decision after each such moment."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bayplan.model.node import Node
+from bayplan.simulation.traces.cluster_shapes import RACK
+from bayplan.simulation.traces.workload import GPU, WHOLE_GPU, Trace, TraceJob
+from bayplan.simulation.virtual_time.capacity import amounts_of, can_ever_fit, counted, reported_resource
+from bayplan.simulation.virtual_time.outcome import (
+    JobRecord,
+    JobStart,
+    JobState,
+    RunOutcome,
+    Sample,
+    VirtualScheduler,
+)
+
+ARRIVES, ENDS = 1, 0  # at one moment ends come first: what they free can be used
+NEVER = float("inf")
+
+Progress = Callable[[int, int], None]
+"""Told how many jobs have arrived, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What holds for every policy of a comparison."""
+
+    until: float = NEVER  # virtual seconds
+    slowdowns: Mapping[str, float] = field(default_factory=dict)
+    """Level → the rate of a job whose pods are in several of its domains; the lowest rate counts."""
+
+
+class VirtualRun:
+    """One policy on one trace. Interrupting it keeps what has happened so far."""
+
+    def __init__(
+        self,
+        policy: str,
+        nodes: Sequence[Node],
+        trace: Trace,
+        scheduler: VirtualScheduler,
+        settings: RunSettings,
+    ) -> None:
+        self.policy, self.scheduler, self.settings = policy, scheduler, settings
+        self.nodes = {node.name: node for node in counted(nodes)}
+        self.resource = reported_resource(nodes)
+        self.used = dict.fromkeys(self.nodes, 0)  # of the reported resource
+        self.jobs = {job.name: job for job in trace.jobs}
+        self.now, self.allocated, self.broken, self.decisions = 0.0, 0, 0, 0
+        self.starts: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self.ends: dict[str, float] = {}
+        self.waiting: dict[str, None] = {}
+        self.runs: dict[str, int] = {}  # how often each job was started: an end of an earlier run is void
+        self.samples: list[Sample] = []
+        self.left_out: dict[str, JobState] = {}
+        self.events: list[tuple[float, int, str, int]] = []
+        known: dict[object, bool] = {}
+        for job in trace.jobs:
+            if job.duration is None:
+                self.left_out[job.name] = JobState.NO_DURATION
+            elif not known.setdefault(_shape(job), can_ever_fit(tuple(self.nodes.values()), job)):
+                self.left_out[job.name] = JobState.NEVER_FITS
+            else:
+                self.events.append((job.arrival, ARRIVES, job.name, 0))
+        self.total = len(self.events)
+        heapq.heapify(self.events)
+
+    def run(self, progress: Progress) -> RunOutcome:
+        """Run to the end, to the time set, or until an interrupt."""
+        interrupted = False
+        try:
+            self._loop(progress)
+        except KeyboardInterrupt:
+            interrupted = True
+        return self.outcome(interrupted)
+
+    def outcome(self, interrupted: bool = False) -> RunOutcome:
+        """What has happened so far."""
+        scale = WHOLE_GPU  # of GPUs and of CPU: both are counted in thousandths
+        capacity = sum(node.allocatable.get(self.resource, 0) for node in self.nodes.values()) / scale
+        return RunOutcome(
+            policy=self.policy,
+            capacity=capacity,
+            resource=self.resource,
+            nodes=len(self.nodes),
+            jobs=tuple(self._record(job) for job in self.jobs.values()),
+            samples=tuple(self.samples),
+            ended=self.now,
+            interrupted=interrupted,
+            decisions=self.decisions,
+        )
+
+    def _loop(self, progress: Progress) -> None:
+        arrived = 0
+        due = NEVER
+        while self.events or due < NEVER:
+            now = min(self.events[0][0] if self.events else NEVER, due)
+            if now > self.settings.until or (not self.events and not self.waiting):
+                break
+            self.now = now
+            while self.events and self.events[0][0] <= now:
+                _, sort, name, run = heapq.heappop(self.events)
+                if sort == ARRIVES:
+                    arrived += 1
+                    self.waiting[name] = None
+                    self.scheduler.submit(self.jobs[name], now)
+                elif self.runs[name] == run:
+                    self._end(name)
+            for found in self.scheduler.decide(now):
+                if isinstance(found, JobStart):
+                    self._start(found)
+                else:
+                    self._release(found.job)
+                    self.runs[found.job] += 1
+                    self.waiting[found.job] = None
+            self.decisions += 1
+            self.samples.append(Sample(now, self.allocated / WHOLE_GPU, len(self.waiting), self.broken))
+            due = self.scheduler.next_due(now)
+            assert due > now, (due, now)
+            progress(arrived, self.total)
+
+    def _start(self, start: JobStart) -> None:
+        job = self.jobs[start.job]
+        assert len(start.nodes) == job.pods, start
+        del self.waiting[job.name]
+        self.starts[job.name] = (self.now, start.nodes)
+        self._use(start.nodes, amounts_of(job).get(self.resource, 0))
+        run = self.runs[job.name] = self.runs.get(job.name, 0) + 1
+        assert job.duration is not None, job
+        heapq.heappush(self.events, (self.now + job.duration / self._rate(start.nodes), ENDS, job.name, run))
+
+    def _rate(self, names: Sequence[str]) -> float:
+        rate = 1.0
+        for level, slower in self.settings.slowdowns.items():
+            if len({self.nodes[name].labels.get(level) for name in names}) > 1:
+                rate = min(rate, slower)
+        return rate
+
+    def _end(self, name: str) -> None:
+        nodes = self.starts[name]
+        self._release(name)
+        self.starts[name] = nodes
+        self.ends[name] = self.now
+        self.scheduler.finish(self.jobs[name], self.now)
+
+    def _release(self, name: str) -> None:
+        _, nodes = self.starts.pop(name)
+        self._use(nodes, -amounts_of(self.jobs[name]).get(self.resource, 0))
+
+    def _use(self, names: Sequence[str], amount: int) -> None:
+        for name in names:
+            self.broken -= self._is_broken(name)
+            self.used[name] += amount
+            self.allocated += amount
+            self.broken += self._is_broken(name)
+            assert 0 <= self.used[name] <= self.nodes[name].allocatable.get(self.resource, 0), name
+
+    def _is_broken(self, name: str) -> bool:
+        return 0 < self.used[name] < self.nodes[name].allocatable.get(self.resource, 0)
+
+    def _record(self, job: TraceJob) -> JobRecord:
+        start, nodes = self.starts.get(job.name, (None, ()))
+        if job.name in self.left_out:
+            state = self.left_out[job.name]
+        elif job.name in self.ends:
+            state = JobState.DONE
+        else:
+            state = JobState.WAITING if start is None else JobState.RUNNING
+        racks = {self.nodes[name].labels.get(RACK, name) for name in nodes}
+        size = (
+            job.gpus if self.resource == GPU else amounts_of(job).get(self.resource, 0) * job.pods / WHOLE_GPU
+        )
+        return JobRecord(
+            job.name,
+            state,
+            size,
+            job.pods,
+            job.arrival,
+            start,
+            self.ends.get(job.name),
+            len(set(nodes)),
+            len(racks),
+        )
+
+
+def _shape(job: TraceJob) -> object:
+    return tuple(sorted(amounts_of(job).items())), job.pods, job.gpu_models, job.locality.required

@@ -1,0 +1,116 @@
+"""`bayplan simulate`: files, summary, errors; one seed gives the same bytes; an interrupt keeps the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bayplan.cli.commands.simulate import simulate
+from bayplan.model.profile import Profile
+from bayplan.simulation.reports.comparison import SimulationReport
+from bayplan.simulation.reports.figures import quantile
+from bayplan.simulation.traces.cluster_shapes import parse_shape
+from bayplan.simulation.traces.workload import GPU, Trace, TraceJob
+from bayplan.simulation.virtual_time.policies import known_policies
+from bayplan.simulation.virtual_time.virtual_run import RunSettings, VirtualRun
+
+DRAWN = "sizes: {1: 60, 8: 90, 24: 100}\ndurations: {60: 50, 900: 100}\njobs: 40\nload: 0.9\n"
+
+
+def simulated(folder: Path, *arguments: str, trace: str = DRAWN, cluster: str = "2x2 gpu=8") -> Result:
+    path = folder / "work.yaml"
+    path.write_text(trace, encoding="utf-8")
+    given = ["--cluster", cluster, "--trace", str(path), "-o", str(folder / "out"), *arguments]
+    return CliRunner().invoke(simulate, given)
+
+
+def test_policies_are_compared_in_a_page_that_loads_nothing(tmp_path: Path) -> None:
+    result = simulated(tmp_path, "--policy", "bayplan", "--policy", "spread")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 6
+    assert not re.search(r"https?://|<script|<link|src=", page)
+    data = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert [one["policy"] for one in data["policies"]] == ["bayplan", "spread"]
+    assert all(one["jobs"]["done"] == 40 for one in data["policies"])
+    assert "wait p50" in result.output
+
+
+def test_one_seed_gives_the_same_files_whatever_the_hash_seed(tmp_path: Path) -> None:
+    path = tmp_path / "work.yaml"
+    path.write_text(DRAWN, encoding="utf-8")
+    found = []
+    for number in ("1", "2"):
+        folder = tmp_path / number
+        command = [
+            sys.executable,
+            "-m",
+            "bayplan",
+            "simulate",
+            "--cluster",
+            "2x2 gpu=8",
+            "--trace",
+            str(path),
+        ]
+        command += ["--policy", "bayplan", "--policy", "random", "-o", str(folder)]
+        subprocess.run(command, check=True, capture_output=True, env=os.environ | {"PYTHONHASHSEED": number})
+        found.append([(folder / name).read_bytes() for name in ("report.html", "report.json")])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--cluster", "4y4"), "4y4"),
+        (("--cluster", "4 gpus=1"), "'gpus=1' is no amount of a host"),
+        (("--cluster", "trace"), "needs a cluster with GPUs"),
+        (("--slowdown", "rack"), "rack is no LEVEL=RATE"),
+        (("--slowdown", "nowhere=0.5"), "no node has a label nowhere"),
+    ],
+)
+def test_a_wrong_option_is_answered_in_a_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    result = simulated(tmp_path, *arguments)
+    assert result.exit_code != 0
+    assert sentence in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_bad_trace_is_answered_with_file_and_line(tmp_path: Path) -> None:
+    result = simulated(tmp_path, "--format", "swf", trace="1 2 3\n")
+    assert result.exit_code == 1
+    assert "work.yaml, line 1: 3 numbers; 18 were expected" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_jobs_that_can_never_fit_are_named_in_the_summary(tmp_path: Path) -> None:
+    result = simulated(tmp_path, "--policy", "fifo", cluster="1 gpu=8")
+    assert "jobs can never fit this cluster: job-" in result.output
+
+
+def test_an_interrupt_keeps_what_has_happened() -> None:
+    nodes = parse_shape("1 gpu=8")
+    trace = Trace("test", tuple(TraceJob(f"j{at}", at, 10.0, {GPU: 8}) for at in range(9)))
+    scheduler = known_policies(Profile())["fifo"].scheduler(nodes, 1)
+
+    def interrupt(arrived: int, total: int) -> None:
+        if arrived == 5:
+            raise KeyboardInterrupt
+
+    outcome = VirtualRun("fifo", nodes, trace, scheduler, RunSettings()).run(interrupt)
+    assert outcome.interrupted
+    assert sum(one.start is not None for one in outcome.jobs) == 1
+    assert "interrupted" in SimulationReport("t", "c", 1, (outcome,)).text()
+
+
+def test_quantiles_are_values_that_occurred() -> None:
+    assert [quantile([3.0, 1.0, 2.0, 4.0], share) for share in (0.5, 0.9, 0.0)] == [2.0, 4.0, 1.0]
+    assert quantile([], 0.5) is None
