@@ -42,8 +42,10 @@ WANTED = (
 @pytest.fixture
 def state() -> DeviceState:
     state = DeviceState(select)
-    for item in (*CLASSES.values(), NETWORK, SHARED):
-        state.seen(item)
+    for one in CLASSES.values():
+        state.seen(one)
+    state.seen(NETWORK)
+    state.seen(SHARED)
     for node in NODES:
         state.seen(slice_on(node, *(device(f"d{number}", tier="slow") for number in range(4))))
     return state
