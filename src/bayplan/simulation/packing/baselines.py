@@ -141,4 +141,5 @@ class FGD(FirstFit):
         small = (parts[:, :, None] * ~enough).sum(1)[:, self.level]
         fits = (count >= self.devices) & (cpu[:, None] >= self.cpu) & self.allowed[model]
         lost: Floats = np.where(fits, small, idle[:, None]) @ self.weights
-        return lost + idle * self.without_gpu
+        total: Floats = lost + idle * self.without_gpu
+        return total

@@ -243,9 +243,9 @@ class SharedSimulation(SchedulerSimulation):
         yield from check_consistency(self.scheduler.state)
         last_change = max(self.outcome_lost_at, self.started_at, self.trees.changed_at)
         exact = self.now - last_change > UNCERTAIN_SECONDS
-        known = {key for key, pod in self.scheduler.state.store.pods.items() if pod.node}
+        bound = {key for key, pod in self.scheduler.state.store.pods.items() if pod.node}
         yield from self.tree_checker.check(
-            self._of_trees, self.now, known, exact=exact and not self._groups_were_deleted()
+            self._of_trees, self.now, bound, exact=exact and not self._groups_were_deleted()
         )
         yield from self.pod_checker.check(
             self._of_gangs, self.now, lambda pod: "", self.disturbed, exact=exact

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS
@@ -16,7 +16,8 @@ from bayplan.state.cluster.node_store import NodeStore
 Amounts = Mapping[str, int]
 
 
-class SlotClaim(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SlotClaim:
     """The slots of a pod set on a host: how many, and what a pod requests of the node and of its zones."""
 
     count: int

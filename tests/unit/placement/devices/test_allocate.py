@@ -31,6 +31,7 @@ from bayplan.placement.devices.in_use import NOTHING_IN_USE, DevicesInUse
 from bayplan.placement.devices.pools import NodeIdentity
 from tests.support.devices import CLASSES, DRIVER, claim_for, device, exactly, select, slice_on
 
+NO_POOL: dict[PoolKey, DevicesInUse] = {}  # nothing is in use
 NODE = NodeIdentity("n", {"rack": "r1"})
 FOUR = slice_on("n", *(device(f"d{number}") for number in range(4)))
 RACK = (NodeSelectorTerm((Requirement("rack", "In", ("r1",)),)),)
@@ -118,7 +119,7 @@ def test_a_shared_device_is_given_until_its_capacity_is_used() -> None:
     part = slice_on("n", device("x", {"shareable": True, "capacity": memory}))
     four = claim_for(exactly("r", capacity=(("memory", 4 * UNIT),)))
     counted = CopyCounter(DeviceAllocator((part,), CLASSES, select)).count(
-        [Node("n", {}, {})], (four,), {}.get, 10
+        [Node("n", {}, {})], (four,), NO_POOL.get, 10
     )
     assert counted.counts.tolist() == [2]
 
@@ -168,7 +169,7 @@ def test_what_is_switched_off_is_an_error() -> None:
 @pytest.mark.parametrize("most", [1, 3, 10])
 def test_no_more_pods_are_counted_than_asked_for(most: int) -> None:
     counter = CopyCounter(DeviceAllocator((FOUR,), CLASSES, select))
-    found = counter.count([Node("n", {}, {})], (claim_for(exactly("r")),), {}.get, most)
+    found = counter.count([Node("n", {}, {})], (claim_for(exactly("r")),), NO_POOL.get, most)
     assert found.counts.tolist() == [min(most, 4)]
 
 
@@ -176,7 +177,7 @@ def test_nodes_that_differ_in_what_no_claim_asks_about_share_an_answer() -> None
     parts = [slice_on(f"n{number}", device(f"u{number}", uuid=f"u{number}")) for number in range(50)]
     nodes = [Node(f"n{number}", {}, {}) for number in range(51)]
     counter = CopyCounter(DeviceAllocator(parts, CLASSES, select))
-    found = counter.count(nodes, (claim_for(exactly("r")),), {}.get, 8)
+    found = counter.count(nodes, (claim_for(exactly("r")),), NO_POOL.get, 8)
     assert found.counts.tolist() == [1] * 50 + [0]
     assert (found.shapes, found.reasons) == (2, {NOT_ALLOCATED: [50]})
 
@@ -186,15 +187,15 @@ def test_one_claim_for_all_pods_takes_its_devices_once() -> None:
     counter = CopyCounter(DeviceAllocator((FOUR,), CLASSES, select))
     nodes = [Node("n", {}, {})]
     shared = {DeviceClaimKey("ns", "channel")}
-    assert counter.count(nodes, claims, {}.get, 9).counts.tolist() == [1]
-    assert counter.count(nodes, claims, {}.get, 9, shared).counts.tolist() == [2]
+    assert counter.count(nodes, claims, NO_POOL.get, 9).counts.tolist() == [1]
+    assert counter.count(nodes, claims, NO_POOL.get, 9, shared).counts.tolist() == [2]
 
 
 def test_devices_of_several_nodes_couple_their_counts() -> None:
     net = DeviceSlice("net", PoolKey(DRIVER, "net"), reach=NodeReach(everywhere=True), devices=(device("x"),))
     nodes = [Node("n", {}, {}), Node("m", {}, {})]
     found = CopyCounter(DeviceAllocator((net,), CLASSES, select)).count(
-        nodes, (claim_for(exactly("r")),), {}.get, 9
+        nodes, (claim_for(exactly("r")),), NO_POOL.get, 9
     )
     assert (found.counts.tolist(), found.coupled) == ([1, 1], True)
 
@@ -203,7 +204,7 @@ def test_a_changed_slice_is_counted_anew() -> None:
     allocator = DeviceAllocator((FOUR,), CLASSES, select)
     counter, nodes = CopyCounter(allocator), [Node("n", {}, {})]
     wanted = (claim_for(exactly("r")),)
-    assert counter.count(nodes, wanted, {}.get, 9).counts.tolist() == [4]
+    assert counter.count(nodes, wanted, NO_POOL.get, 9).counts.tolist() == [4]
     allocator.index.remove(FOUR)
     counter.slice_changed(FOUR)
-    assert counter.count(nodes, wanted, {}.get, 9).counts.tolist() == [0]
+    assert counter.count(nodes, wanted, NO_POOL.get, 9).counts.tolist() == [0]

@@ -40,7 +40,10 @@ def test_both_roles_refer_to_the_same_spec_and_requests(
 
     monkeypatch.setattr(pod_spec_cache, "_encode", encode)
     cluster = ClusterState()
-    roles = [AdmissionController(cluster=cluster), SchedulerController(cluster=cluster)]
+    roles: list[AdmissionController | SchedulerController] = [
+        AdmissionController(cluster=cluster),
+        SchedulerController(cluster=cluster),
+    ]
     ordered = roles if admission_first else roles[::-1]
     pods = [pod_in(role, event) for event in (bound("a"), bound("b")) for role in ordered]
     assert len(read) == 2, "once for each event"

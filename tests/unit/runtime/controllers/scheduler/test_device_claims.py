@@ -20,7 +20,8 @@ from bayplan.dialects.kube.devices.wire import (
 )
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.names.annotations import REQUIRED
-from tests.support.device_site import CLASSES, DRIVER, NODES, PODS, SLICES, DeviceSite, Object
+from tests.support.device_site import CLASSES, DRIVER, SLICES, DeviceSite
+from tests.support.pod_site import NODES, PODS, Object
 
 
 @pytest.fixture

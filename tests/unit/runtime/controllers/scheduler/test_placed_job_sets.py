@@ -48,7 +48,7 @@ class JobSetSite(Site):
             "jobset.sigs.k8s.io/job-index": str(job),
             "batch.kubernetes.io/job-completion-index": str(index),
         }
-        meta = {"name": name, "labels": labels, "annotations": {WORKLOAD_NAME: "gang"}}
+        meta: Object = {"name": name, "labels": labels, "annotations": {WORKLOAD_NAME: "gang"}}
         meta["ownerReferences"] = [_owner(self.jobs[job], "batch/v1", "Job")]
         self.store.create(PODS, {"metadata": meta, "spec": {**TEMPLATE["spec"], **spec}}, "default")
         return name
