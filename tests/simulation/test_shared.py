@@ -234,13 +234,13 @@ def test_a_scheduler_that_starts_groups_of_which_a_host_is_taken_is_caught(
     """The pods of a queued group are decided on one by one: only its slots keep the others back."""
     monkeypatch.setattr(SlotClaims, "taken", lambda self, without_zones=(): {})
     play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True, with_zones=False)
-    assert "starts in part" in violations(play, "starts in part", range(20))
+    assert "starts in part" in violations(play, "starts in part", (9, *range(20)))  # 9 is the first
 
 
 def test_a_group_of_which_a_host_is_taken_does_not_start() -> None:
     """The same seed as above, with a scheduler that respects slots."""
     play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True, with_zones=False)
-    check_sound(play(1).run())
+    check_sound(play(9).run())
 
 
 def test_an_admission_that_ignores_what_is_being_bound_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.resources import CPU, MEMORY, is_indifferent, whole_pod
 
 Pods = Sequence[tuple[NumaRequest, int]]
+PODS_MAX = 4096
+"""More pods of a kind than this are not tried on one node."""
 
 
 class ZoneClaims:
@@ -48,19 +50,28 @@ class ZoneClaims:
         return at[~fits]
 
     def limited(self, counts: Ints, columns: NumaColumns, request: NumaRequest, rules: ZoneRules) -> Ints:
-        """How many such pods each row can have beside the promised ones, at most as counted."""
+        """How many such pods each row can have beside the promised ones, at most as counted.
+
+        The number is found by doubling, then bisection: it may be large, and fewer pods leave no less.
+        """
         at = self._positions(np.arange(len(counts)))
         at = at[counts[at] > 1]
         if not len(at):
             return counts
-        counts, wanted = counts.copy(), counts[at]
-        counts[at] = 1
-        while len(at):
-            more = [(request, int(count) + 1) for count in counts[at]]
-            fits = self._fits(narrowed(columns, at), at, more, rules)
-            at, wanted = at[fits], wanted[fits]
-            counts[at] += 1
-            at, wanted = at[counts[at] < wanted], wanted[counts[at] < wanted]
+        fitting = np.ones(len(at), dtype=np.int64)
+        most = np.minimum(counts[at], PODS_MAX)
+        too_many = most + 1
+        while len(open_ := np.flatnonzero(too_many - fitting > 1)):
+            middle = (fitting[open_] + too_many[open_]) // 2
+            tried = np.minimum(2 * fitting[open_], middle)
+            rows = at[open_]
+            pods = [(request, int(count)) for count in tried]
+            fits = self._fits(narrowed(columns, rows), rows, pods, rules)
+            fitting[open_[fits]] = tried[fits]
+            too_many[open_[~fits]] = tried[~fits]
+        counts = counts.copy()
+        limited = fitting < most
+        counts[at[limited]] = fitting[limited]
         return counts
 
     def _positions(self, rows: Ints) -> Ints:
