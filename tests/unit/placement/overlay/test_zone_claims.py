@@ -15,7 +15,8 @@ from tests.support.numa_nodes import amounts, columns, container, report, reques
 def limited(pods: NumaRequest, promised: NumaRequest, count: int) -> list[int]:
     part = columns(report(amounts(cpu=16, gpu=4), amounts(cpu=16, gpu=4)))
     counts = aligned_counts(part, pods, USUAL)
-    return ZoneClaims({0: [(promised, count)]}).limited(counts, part, pods, USUAL).tolist()
+    found: list[int] = ZoneClaims({0: [(promised, count)]}).limited(counts, part, pods, USUAL).tolist()
+    return found
 
 
 @pytest.mark.parametrize(("promised_gpus", "count"), [(1, 1), (2, 1), (2, 2), (4, 1), (1, 5)])
