@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backends": {"dialects"},
     "runtime": {"model", "state", "scheduling", "dialects"},  # a backend is handed in
     "simulator": {"model", "state", "scheduling", "dialects", "backends", "runtime", "assembly"},
-    "simulation": {"model", "placement", "state", "scheduling"},
+    "simulation": {"model", "placement", "state", "scheduling", "dialects"},
     "configuration": {"model", "state", "dialects", "runtime"},  # for their defaults
     "explanation": {"model", "placement", "dialects"},
     "assembly": {"model", "placement", "state", "scheduling", "dialects", "backends", "runtime"}

@@ -273,7 +273,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
         ("a.swf", ("1 2 3",), ", line 1: 3 numbers; 18 were expected"),
         ("a.swf", ("1 -7 5 100 16 -1 -1 16 7200 -1 1 3 1 -1 -1 -1 -1 -1",), ", line 1: submit is '-7'"),
         ("a.trace", ("t\tc\t-n\t1\t5\t-1\t1",), ", line 1: arrival is '-1'; give a number of at least 0"),
-        ("w.yaml", ("sizes: [",), ", line 1: it is not valid YAML"),
+        ("w.yaml", ("sizes: [",), ", line 2: it is not valid YAML"),
         ("w.yaml", ("sizes: {1: 100}",), ": the field durations is missing"),
         ("w.yaml", (*DRAWN, "color: red"), ": there is no field color"),
         ("w.yaml", (*DRAWN[:2], "jobs: -4", "load: 1"), ": jobs is -4; give a number from 1"),

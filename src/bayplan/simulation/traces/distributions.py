@@ -20,8 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml
-
+from bayplan.dialects.kube.fields.bounded_yaml import UnreadableYAML, bounded_yaml
 from bayplan.model.gang import Locality
 from bayplan.simulation.traces.trace_file import NUMBER_MAX, TraceError, lines, table
 from bayplan.simulation.traces.workload import GPU, Trace, TraceJob, equal_pods
@@ -74,10 +73,9 @@ class DrawnWorkload:
 def read_spec(path: str) -> DrawnWorkload:
     """The description of a workload. Raises TraceError."""
     try:
-        found = yaml.safe_load("\n".join(line for _, line in lines(path)))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise TraceError(path, mark.line + 1 if mark else None, "it is not valid YAML") from None
+        found = bounded_yaml("\n".join(line for _, line in lines(path)))
+    except UnreadableYAML as error:
+        raise TraceError(path, error.line or None, "it is not valid YAML") from None
     if not isinstance(found, dict):
         raise TraceError(path, None, f"give a mapping with {', '.join(FIELDS_NEEDED)}")
     if unknown := sorted(map(str, found.keys() - FIELDS)):

@@ -164,6 +164,9 @@ def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> N
     told = ("pods/status", "persistentvolumeclaims", "persistentvolumes")
     written |= {("", one, "patch") for one in told} | {("scheduling.k8s.io", "podgroups/status", "patch")}
     written |= {("scheduling.run.ai", one, "patch") for one in ("podgroups/status", "queues/status")}
+    claims = ("resourceclaims", "resourceclaims/status", "resourceclaims/binding")
+    written |= {("resource.k8s.io", one, "patch") for one in claims}
+    written |= {("resource.k8s.io", "resourceclaims/binding", "update")}
     assert granted == watched | written
 
 

@@ -286,7 +286,7 @@ def test_a_trial_that_breaks_off_in_the_middle_leaves_nothing_in_the_state(
 def test_a_binding_that_cannot_be_written_down_is_given_back_and_tried_again(
     site: ContainedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin: Callable[..., Any] = site.role.volumes.begin
+    begin: Callable[..., Any] = site.role.devices.begin
 
     def thrown(gang: Any, *rest: Any) -> Any:
         if gang.name == "bad":
@@ -294,7 +294,7 @@ def test_a_binding_that_cannot_be_written_down_is_given_back_and_tried_again(
         return begin(gang, *rest)
 
     with monkeypatch.context() as broken:
-        broken.setattr(site.role.volumes, "begin", _lazy(thrown))
+        broken.setattr(site.role.devices, "begin", _lazy(thrown))
         site.pod("bad", cpu=4)
         site.pod("good", cpu=1)
         site.run(0.3)
