@@ -13,8 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-import msgspec
-
 from bayplan.dashboard.snapshot import DashboardSnapshot
 from bayplan.dashboard.views import UserView
 from bayplan.dialects.errors import ApiError
@@ -23,11 +21,10 @@ from bayplan.dialects.jobs.serving_jobs import REPLICA_SET
 from bayplan.runtime.core.api_object import ApiCall
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.webhooks.access_reviews import (
-    ACCESS_REVIEWS,
-    CALL_SECONDS,
-    TOKEN_MAX,
-    TOKEN_REVIEWS,
     PathPermission,
+    review_access,
+    review_path,
+    review_token,
 )
 
 FRONT_DOOR = "/bayplan/dashboard"
@@ -84,29 +81,16 @@ class TokenAccess:
         return found
 
     def _reviewed(self, token: str) -> UserView | PathPermission:
-        if not token or len(token) > TOKEN_MAX:
-            return PathPermission.UNKNOWN
-        whose = self._post(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
-        if whose is None:
-            return PathPermission.UNDECIDED
-        user = whose.get("user")
-        if whose.get("authenticated") is not True or not isinstance(user, dict):
-            return PathPermission.UNKNOWN
-        subject = {
-            "user": user.get("username", ""),
-            "uid": user.get("uid", ""),
-            "groups": user.get("groups") or [],
-            "extra": user.get("extra") or {},
-        }
-        door = self._allowed(subject, {"nonResourceAttributes": {"path": FRONT_DOOR, "verb": "get"}})
-        if door is not True:
-            return PathPermission.UNDECIDED if door is None else PathPermission.FORBIDDEN
-        return self._permissions(subject)
+        subject = review_token(self._request, token)
+        if isinstance(subject, PathPermission):
+            return subject
+        door = review_path(self._request, subject, FRONT_DOOR, "get")
+        return self._permissions(subject) if door is PathPermission.ALLOWED else door
 
     def _permissions(self, subject: Mapping[str, Any]) -> UserView | PathPermission:
         def may(resource: Resource, namespace: str = "") -> bool:
             asked = {"verb": "list", "group": resource[0], "resource": resource[1], "namespace": namespace}
-            return self._allowed(subject, {"resourceAttributes": asked}) is True
+            return review_access(self._request, subject, {"resourceAttributes": asked}) is True
 
         needed = resources_by_namespace(self._current())
         everywhere = {PODS, EVENTS} | {one for found in needed.values() for one in found}
@@ -119,23 +103,6 @@ class TokenAccess:
             if all(may(resource, namespace) for resource in sorted({PODS, EVENTS} | needed[namespace]))
         )
         return UserView(False, seen, nodes, queues)
-
-    def _allowed(self, subject: Mapping[str, Any], asked: Mapping[str, Any]) -> bool | None:
-        """Whether the cluster allows it; None if it did not answer."""
-        spec = {**subject, **asked}
-        found = self._post(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
-        return None if found is None else found.get("allowed") is True
-
-    def _post(self, path: str, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any] | None:
-        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
-        status, answer = self._request("POST", path, body, CALL_SECONDS)
-        if not 200 <= status < 300:
-            return None
-        try:
-            found = msgspec.json.decode(answer, type=dict[str, Any]).get("status")
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        return found if isinstance(found, dict) else None
 
 
 def resources_by_namespace(snapshot: DashboardSnapshot | None) -> dict[str, Set[Resource]]:

@@ -23,13 +23,13 @@ from bayplan.simulation.traces.readers import (
 )
 from bayplan.simulation.traces.trace_file import LINE_MAX, TraceError, members
 from bayplan.simulation.traces.workload import CPU, GPU, GPU_MODEL, MEMORY, equal_pods
+from tests.support.missing_parts import lacking
 
 OPENB = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,"
     "qos,pod_phase,creation_time,deletion_time,scheduled_time"
 )
 SHARED = Path(__file__).parents[4] / "shared" / "traces"
-real_traces = pytest.mark.skipif(not SHARED.is_dir(), reason="the public traces are not on this machine")
 
 
 def written(folder: Path, name: str, *lines: str) -> str:
@@ -291,7 +291,14 @@ def test_bad_traces_of_other_formats_are_named_too(
 # ── the public traces ──────────────────────────────────────────────────────────────────────────────
 
 
-@real_traces
+@pytest.fixture
+def public_traces() -> None:
+    """The folder of public traces; a machine of CI must have it."""
+    if not SHARED.is_dir():
+        lacking("The public traces are not beside this folder (../shared/traces).")
+
+
+@pytest.mark.usefixtures("public_traces")
 @pytest.mark.parametrize(
     ("name", "found", "jobs", "gpus"),
     [
@@ -312,7 +319,7 @@ def test_public_traces_have_the_jobs_that_are_known_of_them(
     assert gpus is None or round(sum(one.gpus for one in trace.jobs)) == gpus
 
 
-@real_traces
+@pytest.mark.usefixtures("public_traces")
 def test_the_public_topology_has_its_racks() -> None:
     nodes = read_node_table(f"{SHARED}/lingjun2023_topo.csv.xz", 8)
     assert len(nodes) == 847

@@ -69,37 +69,58 @@ class AccessReviews:
         return found
 
     def _reviewed(self, token: str, path: str, verb: str) -> PathPermission:
-        if not token or len(token) > TOKEN_MAX:
-            return PathPermission.UNKNOWN
-        whose = self._post(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
-        if whose is None:
-            return PathPermission.UNDECIDED
-        user = whose.get("user")
-        if whose.get("authenticated") is not True or not isinstance(user, dict):
-            return PathPermission.UNKNOWN
-        asked = {
-            "user": user.get("username", ""),
-            "uid": user.get("uid", ""),
-            "groups": user.get("groups") or [],
-            "extra": user.get("extra") or {},
-            "nonResourceAttributes": {"path": path, "verb": verb},
-        }
-        may = self._post(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", asked)
-        if may is None:
-            return PathPermission.UNDECIDED
-        return PathPermission.ALLOWED if may.get("allowed") is True else PathPermission.FORBIDDEN
+        subject = review_token(self._request, token)
+        if isinstance(subject, PathPermission):
+            return subject
+        return review_path(self._request, subject, path, verb)
 
-    def _post(self, path: str, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The status of a review; None if the cluster refused it, for instance for lack of permission."""
-        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
-        status, answer = self._request("POST", path, body, CALL_SECONDS)
-        if not 200 <= status < 300:
-            return None
-        try:
-            found = msgspec.json.decode(answer, type=dict[str, Any]).get("status")
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        return found if isinstance(found, dict) else None
+
+def review_token(request: ApiCall, token: str) -> dict[str, Any] | PathPermission:
+    """The owner of a token, as the subject of access reviews; or why there is none. Raises ApiError."""
+    if not token or len(token) > TOKEN_MAX:
+        return PathPermission.UNKNOWN
+    whose = _post(request, TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
+    if whose is None:
+        return PathPermission.UNDECIDED
+    user = whose.get("user")
+    if whose.get("authenticated") is not True or not isinstance(user, dict):
+        return PathPermission.UNKNOWN
+    return {
+        "user": user.get("username", ""),
+        "uid": user.get("uid", ""),
+        "groups": user.get("groups") or [],
+        "extra": user.get("extra") or {},
+    }
+
+
+def review_path(request: ApiCall, subject: Mapping[str, Any], path: str, verb: str) -> PathPermission:
+    """Whether a subject may read a path. Raises ApiError."""
+    allowed = review_access(request, subject, {"nonResourceAttributes": {"path": path, "verb": verb}})
+    if allowed is None:
+        return PathPermission.UNDECIDED
+    return PathPermission.ALLOWED if allowed else PathPermission.FORBIDDEN
+
+
+def review_access(request: ApiCall, subject: Mapping[str, Any], asked: Mapping[str, Any]) -> bool | None:
+    """Whether the cluster allows it; None if it did not answer. Raises ApiError."""
+    spec = {**subject, **asked}
+    found = _post(request, ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
+    return None if found is None else found.get("allowed") is True
+
+
+def _post(
+    request: ApiCall, path: str, version: str, kind: str, spec: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The status of a review; None if the cluster refused it, for instance for lack of permission."""
+    body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
+    status, answer = request("POST", path, body, CALL_SECONDS)
+    if not 200 <= status < 300:
+        return None
+    try:
+        found = msgspec.json.decode(answer, type=dict[str, Any]).get("status")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _key(token: str, path: str) -> bytes:
