@@ -17,8 +17,8 @@ SEEDS = {  # the numbers behind found something once
     JOBS: (5, 16, 29),
     PODS: range(2),
     TREES: range(2),
-    SHARED: (1,),
-    SPLIT: (1,),
+    SHARED: (0,),
+    SPLIT: (0,),
 }
 RUNS = [(play, seed) for play, seeds in SEEDS.items() for seed in seeds]
 

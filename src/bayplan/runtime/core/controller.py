@@ -35,8 +35,8 @@ class UnreadObjects(Protocol):
     def __contains__(self, what: object) -> bool:
         """Whether the object of this kind, namespace and name is one of them."""
 
-    def has_any(self, kind: str, namespace: str) -> bool:
-        """Whether any object of a kind in a namespace is one of them."""
+    def objects(self, kind: Kind, namespace: str) -> Iterator[Any]:
+        """Those of a kind in a namespace."""
 
 
 class _NothingUnread:
@@ -45,8 +45,8 @@ class _NothingUnread:
     def __contains__(self, what: object) -> bool:
         return False
 
-    def has_any(self, kind: str, namespace: str) -> bool:
-        return False
+    def objects(self, kind: Kind, namespace: str) -> Iterator[Any]:
+        return iter(())
 
 
 NOTHING_UNREAD: UnreadObjects = _NothingUnread()

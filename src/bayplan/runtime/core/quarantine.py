@@ -7,6 +7,7 @@ the capacity that a pod uses on its node counts in any case. It must not count a
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -40,9 +41,11 @@ class Quarantine:
         """Whether the object of this kind, namespace and name is in quarantine."""
         return bool(self._events) and what in {(kind.kind, *key) for kind, *key in self._events}
 
-    def has_any(self, kind: str, namespace: str) -> bool:
-        """Whether any object of a kind in a namespace is in quarantine."""
-        return any(of.kind == kind and where == namespace for of, where, _ in self._events)
+    def objects(self, kind: Kind, namespace: str) -> Iterator[Any]:
+        """The objects of a kind in a namespace that are in quarantine."""
+        for (of, where, _), (_, event) in self._events.items():
+            if of == kind and where == namespace:
+                yield event.object
 
     def put(self, event: Event, now: float) -> None:
         """Add an event that could not be decoded; if the same one fails again, it waits longer."""

@@ -26,7 +26,7 @@ from bayplan.runtime.core.controller import Controller, DecisionFault
 from bayplan.runtime.core.quarantine import title
 
 DECODE, DECIDE, ENCODE, RECONCILE = "decode", "decide", "encode", "reconcile"
-NUMBERED = re.compile(r"(?:basic|gang|job|lone|tree|work)-(\d+)")
+NUMBERED = re.compile(r"(?:basic|gang|job|lone|pods|tree|work)-(\d+)")
 VICTIMS = 6  # the numbers that one is picked from
 CHANCE = 0.5
 

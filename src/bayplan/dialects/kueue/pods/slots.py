@@ -56,9 +56,16 @@ def slots_for(
     """A free slot for each pending pod that can have one now.
 
     Slots on failed nodes wait for the replacement of the node; `put_off` are pods that get no slot now.
+    If a placed pod is not in the slot of its rank, the replacement also changes which slot belongs to which
+    free rank, so all wait for it.
     """
     free, free_ranks = _free_slots(part, pods)
     if pods.ranks is not None:
+        is_failed = (
+            any(node_of(part.levels, slot) in failed_nodes for slot in free) if failed_nodes else False
+        )
+        if is_failed and not all(part.slots[pods.ranks[uid]] == slot for uid, slot in pods.placed.items()):
+            return []
         by_rank = dict(zip(free_ranks, free, strict=False))
         offered = [
             (pod, by_rank[rank])

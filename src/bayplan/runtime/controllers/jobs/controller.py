@@ -23,7 +23,12 @@ from bayplan.dialects.kueue.jobs.reconcile_job import (
     reconcile_job,
     reconcile_orphan,
 )
-from bayplan.dialects.kueue.jobs.reconcile_pods import QueuedPodGroup, reconcile_pods, reconcile_without_pods
+from bayplan.dialects.kueue.jobs.reconcile_pods import (
+    PODS,
+    QueuedPodGroup,
+    reconcile_pods,
+    reconcile_without_pods,
+)
 from bayplan.dialects.kueue.jobs.reconcile_serving import join_workload, reconcile_serving
 from bayplan.dialects.kueue.jobs.status import NEVER, PodsReadyPolicy
 from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, controller, is_terminating, owners
@@ -77,8 +82,9 @@ class JobsController(StatelessController):
         return self.reconciler.run(self._reconcile, now, self.containment)
 
     def _reconcile(self, unit: JobKey, now: float) -> Iterator[Write]:
-        if self._is_unread(unit):
-            return  # reconciled once it is decoded
+        if self._is_unread(unit):  # reconciled once it is decoded, or later if it is deleted undecoded
+            self.reconciler.queue.put(unit, now + RETRY_SECONDS)
+            return
         writes = self._writes(unit, now)
         for one in writes:
             self.reconciler.begin(unit, None, unit)
@@ -118,9 +124,12 @@ class JobsController(StatelessController):
         if unit in self.unread:
             return True
         if unit[0] == GROUP:
-            return self.unread.has_any("Pod", unit[1])
+            return any(_group(pod, self.context.rules) == unit[2] for pod in self._unread_pods(unit[1]))
         refs = owners(self.cache.jobs[unit]) if unit in self.cache.jobs else ()
         return any((ref.get("kind"), unit[1], ref.get("name")) in self.unread for ref in refs)
+
+    def _unread_pods(self, namespace: str) -> Iterator[Object]:
+        return (pod for pod in self.unread.objects(PODS, namespace) if isinstance(pod, dict))
 
     def _writes(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
         match unit[0]:
@@ -194,7 +203,7 @@ class JobsController(StatelessController):
             for write_with_events in reconcile_orphan(one, now)
         ]:
             return writes
-        if pod is None or group_name(Field(pod), self.context.rules).text():
+        if pod is None or _group(pod, self.context.rules):
             return []  # the remaining pods belong to groups
         alone = [one for one in mine if controller(one)]
         return reconcile_pods(QueuedPodGroup("", (pod,)), alone[0] if alone else None, self.context, now)
@@ -242,7 +251,7 @@ class JobsController(StatelessController):
                 return conflict
         if job is None or unit[0] in AHEAD:
             return None
-        if unit[0] == "Pod" and group_name(Field(job), self.context.rules).text():
+        if unit[0] == "Pod" and _group(job, self.context.rules):
             return None  # its group has the event
         found = (pending_checks_event(one, (job,)) for one in self._workloads(unit, job)[0])
         return next((one for one in found if one is not None), None)
@@ -253,6 +262,10 @@ def _changed_nothing(outcome: WriteOutcome) -> bool:
     if not version or outcome.write.verb is Verb.DELETE or not isinstance(answer, dict):
         return False
     return bool((answer.get("metadata") or {}).get("resourceVersion") == version)
+
+
+def _group(pod: Object, rules: FeatureSwitches) -> str:
+    return group_name(Field(pod), rules).text()
 
 
 def _queue(job: Object) -> str:

@@ -126,6 +126,17 @@ def test_no_pod_is_assigned_to_a_failed_host() -> None:
     assert where(greedy, gang_pod("a"), gang_pod("b")) == {"a": "x2"}
 
 
+def test_ranks_wait_for_a_replacement_that_changes_their_slots() -> None:
+    """The hosts of ranks 0 and 1 failed one after the other; x5 already replaces the first of them."""
+    workload = assigned_gang(("x2", 1), ("x3", 1), ("x4", 1), ("x5", 1), request=RANKED)
+    standing = [gang_pod("p2", 2, on="x3"), gang_pod("p3", 3, on="x4")]
+    pending = [gang_pod("new0", 0), gang_pod("new1", 1)]
+    workload["status"]["unhealthyNodes"] = [{"name": "x2"}]
+    assert where(workload, *standing, *pending) == {}, "rank 1 would get x5, and rank 0 the host after it"
+    replaced = assigned_gang(("x3", 1), ("x4", 1), ("x5", 1), ("x6", 1), request=RANKED)
+    assert where(replaced, *standing, *pending) == {"new0": "x5", "new1": "x6"}
+
+
 def test_only_an_admitted_gang_that_is_not_evicted_has_slots() -> None:
     for kind, status in (("Admitted", "False"), ("Evicted", "True"), ("Finished", "True")):
         workload = assigned_gang(("x1", 1))

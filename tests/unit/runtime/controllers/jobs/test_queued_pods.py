@@ -20,7 +20,8 @@ from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.feature_switches import RULES
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.controllers.jobs.cache import JobKey, JobsCache
-from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.jobs.controller import RETRY_SECONDS, JobsController
+from bayplan.runtime.core.quarantine import Quarantine
 from tests.support.job_world import (
     LABELS,
     PODS,
@@ -83,6 +84,28 @@ def test_a_pod_that_changes_its_group_leaves_the_first_one() -> None:
     assert told("first", gone=True) == both
     assert not role.cache.groups and not role.cache.pods
     list(role.reconcile(0.0))
+
+
+def test_a_group_waits_only_for_unread_pods_of_its_own() -> None:
+    role, unread = JobsController(), Quarantine()
+    role.unread = unread
+
+    def event(name: str, group: str) -> Event:
+        pod = group_pod(name, group, 1)
+        pod["metadata"]["labels"] |= LABELS | {"kueue.x-k8s.io/managed": "true"}
+        return Event(Happened.SEEN, QUEUED_PODS, pod)
+
+    for group in ("first", "second"):
+        list(role.decode(event("one", group)))
+        unread.put(event("two", "second"), 0.0)
+        created = [write.kind for write in role.reconcile(0.0)]
+        assert (api_kinds.WORKLOADS in created) == (group == "first")
+        list(role.decode(Event(Happened.GONE, QUEUED_PODS, event("one", group).object)))
+    list(role.decode(event("one", "second")))
+    list(role.reconcile(0.0))
+    unread.release(event("two", "second"))  # it was deleted
+    assert role.next_due(0.0) == RETRY_SECONDS
+    assert api_kinds.WORKLOADS in [write.kind for write in role.reconcile(RETRY_SECONDS)]
 
 
 def test_a_pod_stands_for_the_workload_that_it_names_last() -> None:
