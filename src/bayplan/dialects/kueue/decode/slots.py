@@ -1,4 +1,4 @@
-"""Admitted Workloads as the scheduler sees them: slots on hosts, and the pods that take them."""
+"""Admitted Workloads as the scheduler sees them: slots on hosts or in domains, and pods that take them."""
 
 from __future__ import annotations
 
@@ -64,11 +64,14 @@ def version_of(workload: dict[str, Any]) -> int:
 
 
 def slot_of(wire: PodWire) -> Slot | None:
-    """The slot of an ungated pod of an admitted Workload: its node selector names the host."""
+    """The slot of an ungated pod of an admitted Workload: its node selector names the host.
+
+    Without a host it may be a slot in a domain, which depends on the levels of the Workload's assignment.
+    """
     annotations = wire.metadata.annotations or {}
     name = annotations.get(SLICE_NAME) or annotations.get(WORKLOAD_NAME)
-    host = (wire.spec.node_selector or {}).get(HOSTNAME)
-    if not name or not host:
+    selector = wire.spec.node_selector or {}
+    if not name or not selector:
         return None
     gang = Ref("kueue", KIND, wire.metadata.namespace or "default", name)
-    return Slot(gang, (wire.metadata.labels or {}).get(POD_SET, ""), host)
+    return Slot(gang, (wire.metadata.labels or {}).get(POD_SET, ""), selector.get(HOSTNAME, ""))

@@ -1,0 +1,112 @@
+"""Admission and binding share hosts where the topology ends at the rack: what is promised has no host yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.dialects.kueue.names import api_kinds
+from tests.support.pod_site import PODS
+from tests.support.queued_cluster import BLOCK, RACK, queued_workload
+from tests.unit.runtime.core.test_shared_capacity import HOSTS, ORDERS, World
+
+IN_ONE = ORDERS[0]
+
+
+def world_of_racks(*order: str) -> World:
+    """Racks of two hosts each; the topology ends at the rack."""
+    return World(*(order or IN_ONE), levels=(BLOCK, RACK))
+
+
+def fill(world: World, *hosts: str, gpus: int = 4) -> None:
+    for host in hosts:
+        world.pod(f"filler-{host}-{gpus}", gpus=gpus, on=host)
+    world.play(1.0)
+    assert all(world.node_of(f"filler-{host}-{gpus}") == host for host in hosts)
+
+
+ALL_BUT_ONE_RACK = tuple(f"h{number}" for number in range(3, HOSTS + 1))
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["admission first", "binding first"])
+def test_a_plain_pod_is_not_bound_to_a_rack_that_is_promised(order: tuple[str, ...]) -> None:
+    world = world_of_racks(*order)
+    fill(world, *ALL_BUT_ONE_RACK)
+    world.cluster.submit(queued_workload("gang", 2, 4))
+    world.play(2.0)
+    assert world.is_admitted("gang") and world.hosts("gang") == {"r1"}
+    world.pod("plain")
+    world.play(5.0)
+    assert world.node_of("plain") == ""
+    for number in range(2):
+        world.member("gang", number)
+    world.play(5.0)
+    assert {world.node_of(f"gang-{number}") for number in range(2)} == {"h1", "h2"}
+    assert world.node_of("plain") == ""
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["admission first", "binding first"])
+def test_what_is_created_at_the_same_moment_is_given_once(order: tuple[str, ...]) -> None:
+    world = world_of_racks(*order)
+    fill(world, *ALL_BUT_ONE_RACK)
+    world.cluster.submit(queued_workload("gang", 2, 4))
+    world.pod("plain")
+    world.play(10.0)
+    assert world.is_admitted("gang") is (world.node_of("plain") == "")
+
+
+@pytest.mark.parametrize("host", ["h1", "h2"])
+def test_a_plain_pod_gets_a_host_of_the_rack_if_the_slot_can_have_the_other_one(host: str) -> None:
+    world = world_of_racks()
+    fill(world, *ALL_BUT_ONE_RACK)
+    world.cluster.submit(queued_workload("gang", 1, 4))
+    world.play(2.0)
+    assert world.is_admitted("gang")
+    world.pod("plain", on=host)
+    world.play(5.0)
+    assert world.node_of("plain") == host
+    world.pod("other")
+    world.play(5.0)
+    assert world.node_of("other") == "", "now the slot needs the last host"
+    world.member("gang", 0)
+    world.play(5.0)
+    assert world.node_of("gang-0") == ({"h1", "h2"} - {host}).pop()
+
+
+def test_a_slot_is_not_held_in_parts_of_several_hosts() -> None:
+    world = world_of_racks()
+    fill(world, *ALL_BUT_ONE_RACK)
+    world.cluster.submit(queued_workload("gang", 1, 4))
+    world.play(2.0)
+    for host in ("h1", "h2"):
+        world.pod(f"small-{host}", gpus=1, on=host)
+    world.play(5.0)
+    bound = [world.node_of(f"small-{host}") for host in ("h1", "h2")]
+    assert sorted(bound) in (["", "h1"], ["", "h2"]), "by sums there would be room for both"
+
+
+def test_what_a_gang_that_is_gone_held_is_free_again() -> None:
+    world = world_of_racks()
+    fill(world, *ALL_BUT_ONE_RACK)
+    world.cluster.submit(queued_workload("gang", 2, 4))
+    world.play(2.0)
+    world.pod("plain")
+    world.play(5.0)
+    world.store.delete(api_kinds.WORKLOADS, "ml", "gang")
+    world.play(5.0)
+    assert world.node_of("plain") != ""
+    claims = world.scheduler.state.store.claims
+    assert not claims.counts and not claims.in_domains
+    assert not claims.domains.domains and world.scheduler.state.store.nodes.on_change is None
+
+
+def test_a_pod_in_the_slot_of_a_rack_is_not_preempted() -> None:
+    world = world_of_racks()
+    fill(world, *ALL_BUT_ONE_RACK, "h2")
+    world.cluster.submit(queued_workload("gang", 1, 4))
+    world.member("gang", 0)
+    world.play(5.0)
+    assert world.node_of("gang-0") == "h1"
+    world.pod("plain", priority="system-cluster-critical", on="h1")
+    world.play(60.0)
+    assert "deletionTimestamp" not in world.store.get(PODS, "ml", "gang-0")["metadata"]
+    assert world.node_of("plain") == ""
