@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-import numpy as np
 
 from bayplan.model.pod import Domain, PodKey
 from bayplan.placement.cluster.topology_tree import Bools
@@ -57,7 +56,7 @@ def assign_beside_moved_claims(
     for slots in movable:
         overlay.shift_claims(slots.shifts(slots.places, -1))
     lifted = overlay.checkpoint()
-    good = np.ones(len(overlay), dtype=bool) if allowed is None else allowed.copy()
+    good = overlay.mask_without(()) if allowed is None else allowed.copy()
     for _ in range(TRIES_MAX):
         result = run(good)
         rows = set(result.rows.values())
