@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-
 from bayplan.model.pod import Domain, PodKey
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.domains.host_packing import HostDemand, pack_hosts
