@@ -24,6 +24,11 @@ Domain = tuple[tuple[str, str], ...]
 """A domain of a topology: its value at each level, the outermost first."""
 
 
+def domain_text(domain: Domain) -> str:
+    """A domain for people: its level, and its values from the outermost level on. No node has such a name."""
+    return f"{domain[-1][0]} {'/'.join(value for _, value in domain)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A place that an admitted gang has for one pod of a pod set: on the host with this hostname.

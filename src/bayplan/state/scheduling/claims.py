@@ -9,7 +9,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS
 from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import NumaRequest
-from bayplan.model.pod import Pod, PodKey, Slot
+from bayplan.model.pod import Pod, PodKey, Slot, domain_text
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.placement.numa.snapshot import NumaSnapshot
 from bayplan.state.cluster.ledger import LedgerEntry
@@ -174,7 +174,7 @@ class SlotClaims:
                 if node in overbooked:
                     found[slot.gang] = node
                 elif slot.domain in lost:
-                    found[slot.gang] = "/".join(value for _, value in slot.domain)
+                    found[slot.gang] = domain_text(slot.domain)
         return found
 
     def _overbooked(self) -> set[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bayplan.backends.embedded.api.options import Deletion
 from bayplan.dialects.kueue.names import api_kinds
 from tests.support.pod_site import PODS
-from tests.support.queued_cluster import BLOCK, RACK, queued_workload
+from tests.support.queued_cluster import BLOCK, RACK, queued_workload, running_pod
 from tests.unit.runtime.core.test_shared_capacity import HOSTS, ORDERS, World
 
 IN_ONE = ORDERS[0]
@@ -110,3 +111,66 @@ def test_a_pod_in_the_slot_of_a_rack_is_not_preempted() -> None:
     world.play(60.0)
     assert "deletionTimestamp" not in world.store.get(PODS, "ml", "gang-0")["metadata"]
     assert world.node_of("plain") == ""
+
+
+# ── two processes ──────────────────────────────────────────────────────────────────────────────────
+
+
+def crossed(*, members: bool = False) -> World:
+    """The scheduler binds a plain pod to the last free rack, to which a gang was admitted at that moment."""
+    world = world_of_racks("admission ungating | scheduler")
+    fill(world, *ALL_BUT_ONE_RACK)
+    for number in range(2 if members else 0):
+        world.member("gang", number)
+    world.pod("plain")
+    admission, scheduler = world.loops
+    scheduler.apply_events(world.now)
+    world.backends[1].is_late = True
+    world.cluster.submit(queued_workload("gang", 2, 4))
+    for _ in range(8):
+        world.now += 0.25
+        admission.step(world.now)
+    world.backends[0].is_late = True
+    assert world.is_admitted("gang")
+    scheduler.step(world.now)
+    assert world.node_of("plain") in ("h1", "h2"), "the two have to meet"
+    return world
+
+
+def test_a_gang_whose_rack_was_filled_before_it_started_is_evicted_as_a_whole() -> None:
+    world = crossed()
+    for backend in world.backends:
+        backend.is_late = False
+    world.play(2.0)
+    evicted = world.condition("gang", "Evicted")
+    assert evicted is not None and evicted["reason"] == "NodesTaken"
+    assert evicted["message"] == (
+        "Other pods were bound to nodes of example.com/rack b1/r1 before the pods of this Workload, and too "
+        "little is left there for them. It is evicted as a whole and queued again"
+    )
+    assert world.node_of("plain") != "", "a bound pod keeps its node"
+
+
+def test_no_pod_of_a_gang_starts_while_its_rack_has_too_little_left_for_all_of_them() -> None:
+    world = crossed(members=True)
+    world.backends[1].is_late = False
+    world.play(5.0)
+    assert [world.node_of(f"gang-{number}") for number in range(2)] == ["", ""]
+    pod = world.store.get(PODS, "ml", "gang-0")
+    assert "bound to nodes of example.com/rack b1/r1" in pod["status"]["conditions"][0]["message"]
+    world.store.delete(PODS, "ml", "plain", Deletion(grace=0))
+    world.play(5.0)
+    assert {world.node_of(f"gang-{number}") for number in range(2)} == {"h1", "h2"}
+
+
+def test_a_pod_of_another_scheduler_on_a_host_that_can_be_spared_changes_nothing() -> None:
+    world = world_of_racks("admission ungating | scheduler")
+    fill(world, *ALL_BUT_ONE_RACK)
+    world.cluster.submit(queued_workload("gang", 1, 4))
+    world.play(2.0)
+    world.store.create(PODS, running_pod("foreign", "h1", 4))
+    world.play(2.0)
+    assert world.condition("gang", "Evicted") is None
+    world.member("gang", 0)
+    world.play(5.0)
+    assert world.node_of("gang-0") == "h2"
