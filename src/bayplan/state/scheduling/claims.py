@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS
@@ -11,6 +11,7 @@ from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey, Slot, domain_text
 from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Flavor
 from bayplan.placement.numa.snapshot import NumaSnapshot
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
@@ -27,6 +28,7 @@ class SlotClaim:
     amounts: Amounts
     zones: NumaRequest | None
     rules: NodeRules = ANY_NODE
+    flavors: tuple[str, ...] = ()  # that narrow the nodes of a domain down
 
 
 class SlotClaims:
@@ -49,6 +51,7 @@ class SlotClaims:
         self.in_domains: dict[tuple[Ref, str], list[Slot]] = {}  # slots in domains, by gang and pod set
         self.hostless: dict[Ref, dict[PodKey, Pod]] = {}  # pods that may have one of them, by gang
         self.gang_of: dict[PodKey, Ref] = {}  # of these pods
+        self.flavors: dict[str, Flavor] = {}
 
     def gang_seen(self, queued_gang: QueuedGang) -> bool:
         """A gang has an admission. Returns whether capacity became free."""
@@ -84,6 +87,28 @@ class SlotClaims:
             self.domains.drop_waiting(key, slot.domain)
         self._forget_hostless(key)
         return self._take(key, slot, None)
+
+    def flavor_changed(self, name: str, flavor: Flavor | None) -> None:
+        """A flavor has other labels or tolerations: slots of domains may be on other nodes."""
+        if self.flavors.get(name) == flavor:
+            return
+        if flavor is None:
+            del self.flavors[name]
+        else:
+            self.flavors[name] = flavor
+        for slots in self.in_domains.values():
+            for slot in slots:
+                self._hold(slot)
+
+    def _rules_of(self, claim: SlotClaim) -> NodeRules:
+        """The rules of pods that get the labels and tolerations of their flavors when they start."""
+        flavors = [self.flavors[name] for name in claim.flavors if name in self.flavors]
+        labels = {key: value for flavor in flavors for key, value in flavor.labels.items()}
+        return replace(
+            claim.rules,
+            selector=tuple(sorted({**labels, **dict(claim.rules.selector)}.items())),
+            tolerations=claim.rules.tolerations + tuple(t for flavor in flavors for t in flavor.tolerations),
+        )
 
     def settle(self, zones: NumaSnapshot | None = None) -> None:
         """Choose hosts for the open slots of domains in which something changed."""
@@ -261,7 +286,7 @@ class SlotClaims:
             return self.domains.set_open(slot, None)
         self.open[slot] = count
         claim = next(iter(claims.values()))
-        demand = DomainDemand(slot, count, claim.amounts, claim.rules, claim.zones)
+        demand = DomainDemand(slot, count, claim.amounts, self._rules_of(claim), claim.zones)
         return self.domains.set_open(slot, demand)
 
 
@@ -281,11 +306,11 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
     for part in queued_gang.admission.pod_sets:
         if part.assignment is None or not part.assignment.levels or part.name not in requests:
             continue
-        levels = part.assignment.levels
+        levels, flavors = part.assignment.levels, tuple(sorted(set(part.flavors.values())))
         for share in part.assignment.shares:
             slot = Slot(queued_gang.family, part.name, share.values[-1])
             if levels[-1] != HOSTNAME:
                 slot = Slot(queued_gang.family, part.name, "", tuple(zip(levels, share.values, strict=False)))
             before = found[slot].count if slot in found else 0
-            found[slot] = SlotClaim(before + share.count, *requests[part.name])
+            found[slot] = SlotClaim(before + share.count, *requests[part.name], flavors)
     return found

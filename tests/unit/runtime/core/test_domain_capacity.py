@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.backends.embedded.api.options import Deletion
+from bayplan.dialects.kube.decode.wire import NODES
 from bayplan.dialects.kueue.names import api_kinds
 from tests.support.pod_site import PODS
 from tests.support.queued_cluster import BLOCK, RACK, queued_workload, running_pod
@@ -83,6 +84,20 @@ def test_a_slot_is_not_held_in_parts_of_several_hosts() -> None:
     world.play(5.0)
     bound = [world.node_of(f"small-{host}") for host in ("h1", "h2")]
     assert sorted(bound) in (["", "h1"], ["", "h2"]), "by sums there would be room for both"
+
+
+def test_a_slot_is_held_on_a_host_with_the_labels_of_its_flavor() -> None:
+    world = world_of_racks()
+    for host in ("h1", *ALL_BUT_ONE_RACK):
+        world.store.patch(NODES, "", host, {"metadata": {"labels": {"gpu": "no"}}})
+    world.play(1.0)
+    world.cluster.submit(queued_workload("gang", 1, 4))
+    world.play(2.0)
+    assert world.is_admitted("gang")
+    world.pod("plain", on="h2")
+    world.pod("other", on="h1")
+    world.play(5.0)
+    assert world.node_of("plain") == "" and world.node_of("other") == "h1"
 
 
 def test_what_a_gang_that_is_gone_held_is_free_again() -> None:
