@@ -10,14 +10,13 @@ from typing import Any
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.conversion.workload import GROUP
 from bayplan.dialects.kueue.fields import hints
 from bayplan.dialects.kueue.fields.defaulting import DEFAULTED, default
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.names.api_kinds import LOCAL_QUEUES, TOPOLOGIES
 from bayplan.dialects.kueue.webhooks.job_defaults import DEFAULTED_ON_UPDATE, default_on_write
 from bayplan.dialects.kueue.webhooks.priority_class_rules import WITH_PRIORITY_CLASS, check_class
-from bayplan.dialects.kueue.webhooks.validate import QUEUED, VALIDATED, validate
+from bayplan.dialects.kueue.webhooks.validate import FAMILY, QUEUED, VALIDATED, validate
 from bayplan.dialects.reviews import LookUps, Reviewed, WatchedFacts
 
 DEFAULT_QUEUES = replace(LOCAL_QUEUES, field_selector=f"metadata.name={DEFAULT_QUEUE}", optional=True)
@@ -33,10 +32,10 @@ def reviews(look_ups: LookUps) -> Iterator[Reviewed]:
     known_class = partial(check_class, has_class=look_ups.has_class)
     for group, resource in WITH_PRIORITY_CLASS:
         yield Reviewed(group, resource, validate=(known_class,))
-    for group, resource in (*QUEUED, (GROUP, "workloads")):
+    for group, resource in (*QUEUED, (FAMILY, "workloads")):
         yield Reviewed(group, resource, advise=(partial(_advise, look_ups.levels),))
     for resource in DEFAULTED:
-        yield Reviewed(GROUP, resource, ("CREATE",), mutate=(default,), fail_open=True)
+        yield Reviewed(FAMILY, resource, ("CREATE",), mutate=(default,), fail_open=True)
     default_job = partial(default_on_write, find=find, owner=look_ups.controller)
     for name, kind in KINDS.items():
         operations = ("CREATE", "UPDATE") if name in DEFAULTED_ON_UPDATE else ("CREATE",)
