@@ -44,7 +44,7 @@ __all__ = [
 
 KINDS = (
     *(*GangDialect.kinds, *JobDialect.kinds, *NumaReportDecoder.kinds, *GroupDialect.kinds),
-    *slots.WorkloadSlots.kinds,
+    *(*slots.WorkloadSlots.kinds, *slots.FlavorReader.kinds),
 )
 ADMISSION_KINDS = (*WorkloadDialect.kinds, *NumaReportDecoder.kinds, *volumes.KINDS)
 
@@ -83,7 +83,7 @@ class SchedulerDialects:
             self._group_dialect,
             JobDialect(frozenset(schedulers) - self.one_by_one),
         )
-        self.readers: tuple[Reader, ...] = (*self.dialects, self.numa)
+        self.readers: tuple[Reader, ...] = (*self.dialects, self.numa, slots.FlavorReader())
         self.statuses: StatusSource = GroupStatuses(self.groups)
         self.slots: SlotReader = slots.WorkloadSlots()
         self.binding_notes = zone_hint

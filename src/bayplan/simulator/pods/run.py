@@ -118,8 +118,11 @@ def check_same_state(
 ) -> Iterator[str]:
     """Two idle schedulers have the same state, whatever events led to it.
 
-    Clearing a nomination is written once; if that write was lost, the API still has it.
+    Clearing a nomination is written once; if that write was lost, the API still has it. Hosts for open slots
+    of domains are chosen when they are needed.
     """
+    own.store.claims.settle()
+    fresh.store.claims.settle()
     for what, own_part, fresh_part in (
         ("the ledger", own.store.nodes.ledger.by_node(), fresh.store.nodes.ledger.by_node()),
         ("the index", _indexed(own), _indexed(fresh)),

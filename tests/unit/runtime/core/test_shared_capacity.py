@@ -14,6 +14,7 @@ from bayplan.dialects.api import Ended, Event, Write, WriteOutcome
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.names import api_kinds
+from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit, Bind
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
@@ -22,7 +23,16 @@ from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from bayplan.state.cluster.shared_state import ClusterState
 from tests.support.pod_site import PODS
-from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, queued_workload, running_pod
+from tests.support.queued_cluster import (
+    BLOCK,
+    NOW,
+    RACK,
+    Object,
+    QueuedCluster,
+    furnish,
+    queued_workload,
+    running_pod,
+)
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 HOSTS = 8  # of 4 GPUs each
@@ -54,13 +64,16 @@ class Refusing(EmbeddedBackend):
 
 
 class World:
-    """Eight hosts, and a loop with the controllers in this order; a bar starts another process."""
+    """Eight hosts, and a loop with the controllers in this order; a bar starts another process.
 
-    def __init__(self, *order: str) -> None:
+    The topology ends at the host, or at the last of `levels`.
+    """
+
+    def __init__(self, *order: str, levels: tuple[str, ...] = (BLOCK, RACK, HOSTNAME)) -> None:
         store = store_at(NOW)
         define(store)
         self.cluster, self.store, self.now = QueuedCluster(store, Path("unused")), store, NOW
-        furnish(self.cluster)
+        furnish(self.cluster, levels)
         shared = None if "|" in order else ClusterState()  # in one process
         self.scheduler = SchedulerController(cluster=shared)
         self.admission = AdmissionController(cluster=shared)
@@ -87,20 +100,28 @@ class World:
             self.now = min(self.now + 0.25, end)
 
     def pod(
-        self, name: str, labels: Object | None = None, notes: Object | None = None, priority: str = ""
+        self,
+        name: str,
+        labels: Object | None = None,
+        notes: Object | None = None,
+        priority: str = "",
+        gpus: int = 4,
+        on: str = "",
     ) -> None:
-        """A pod for a whole host; with annotations it is gated."""
-        resources = {"requests": {GPU: "4"}, "limits": {GPU: "4"}}
+        """A pod for a whole host, or for fewer GPUs; with annotations it is gated. `on`: only this host."""
+        resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
         meta = {"name": name, "namespace": "ml", "labels": labels or {}, "annotations": notes or {}}
         containers = [{"name": "c", "image": "i", "resources": resources}]
         spec: Object = {"schedulerName": "bayplan", "containers": containers, "priorityClassName": priority}
+        if on:
+            spec["nodeSelector"] = {HOSTNAME: on}
         if notes:
             spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
         self.store.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
-    def member(self, gang: str, number: int) -> None:
+    def member(self, gang: str, number: int, gpus: int = 4) -> None:
         notes = {"kueue.x-k8s.io/workload": gang, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
-        self.pod(f"{gang}-{number}", labels={"kueue.x-k8s.io/podset": "main"}, notes=notes)
+        self.pod(f"{gang}-{number}", labels={"kueue.x-k8s.io/podset": "main"}, notes=notes, gpus=gpus)
 
     def node_of(self, name: str) -> str:
         return str(self.store.get(PODS, "ml", name)["spec"].get("nodeName", ""))
