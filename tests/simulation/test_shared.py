@@ -29,14 +29,14 @@ from bayplan.state.scheduling.claims import SlotClaims
 from bayplan.state.scheduling.domain_claims import DomainClaims
 from tests.simulation.trying import assert_all_happen, check_same_bytes, check_sound, violations
 
-SEEDS = (1, 2, 14)  # `make sim` runs a thousand
+SEEDS = (1, 14)  # `make sim` runs a thousand
 FOUND = {  # seeds of worlds that are not dense, in two processes, and what they found
     83: "a process that is paused when the faults end was compared before it had read its events",
     126: "a backfill reservation kept a pod from the slot of its admitted gang",
     160: "a job that starts finished pods again was neither started nor evicted",
     285: "pods were bound to what a preempted gang had left",
 }
-MORE_SEEDS = (0, *range(3, 14), *range(15, 40))
+MORE_SEEDS = (0, *range(2, 14), *range(15, 40))
 PROCESSES = {"shared": 1, "split": 2}
 ON_HOSTS: dict[str, Any] = {"with_zones": False, "ends_at_rack": False}
 IN_RACKS: dict[str, Any] = {
