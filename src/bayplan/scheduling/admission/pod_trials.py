@@ -61,7 +61,7 @@ class PodTrials:
         for pod_set in pod_sets:
             if pod_set.template is None:
                 continue
-            if pod_set.template.constrains_nodes or pod_set.template.node:
+            if pod_set.template.needs_trial or pod_set.template.node:
                 return True
             if self._is_repelled(namespace, pod_set.template):
                 return True
@@ -117,9 +117,20 @@ class PodTrials:
         if self._overlay is None:
             self._overlay = NodeOverlay(self.view.filter_input, self.watchdog)
             for ref in self.view.gangs():
+                self._promise_devices(self._overlay, ref)
+            for ref in self.view.gangs():
                 if not self.view.is_complete(ref):
                     self._add_missing(self._overlay, ref)
         return self._overlay
+
+    def _promise_devices(self, overlay: NodeOverlay, ref: Ref) -> None:
+        """Hold devices for pods of an admitted gang that exist, and whose claims have none yet."""
+        for slot in self.view.slots_of(ref):
+            template = slot.pod_set.template
+            if template is None or template.devices is None:
+                continue
+            keys = [key for key in slot.pods if not self.view.devices.serves(key)]
+            overlay.promise_devices(template.devices, keys, [overlay.row_of(key) for key in keys])
 
     def _add_missing(self, overlay: NodeOverlay, ref: Ref) -> None:
         for slot in self.view.slots_of(ref):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from bayplan.model.devices.claims import PodDevices
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS
 from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey, Slot
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
@@ -18,11 +20,12 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SlotClaim:
-    """The slots of a pod set on a host: how many, and what a pod requests of the node and of its zones."""
+    """The slots of a pod set on a host: how many, and what a pod needs of the node, its zones and devices."""
 
     count: int
     amounts: Amounts
     zones: NumaRequest | None
+    devices: PodDevices | None = None
 
 
 class SlotClaims:
@@ -85,6 +88,22 @@ class SlotClaims:
         for pod, node in self.pending().values() if with_pending else ():
             if pod.spec.signature.zones is not None:
                 found.setdefault(node, []).append((pod.spec.signature.zones, 1))
+        return found
+
+    def devices(self) -> dict[tuple[str, PodDevices], int]:
+        """By node and claims: for how many pods devices are promised that no pending pod of ours claims."""
+        found: dict[tuple[str, PodDevices], int] = {}
+        for slot, claims in self.counts.items():
+            devices = next(iter(claims.values())).devices
+            if devices is None:
+                continue
+            pods = (self.waiting.get(key) for key in self.takers.get(slot, ()))
+            # the claims of a new pod are made later than the pod
+            unclaimed = sum(pod is not None and pod.spec.signature.devices is None for pod in pods)
+            count = self.open.get(slot, 0) + unclaimed
+            if count:
+                key = self.nodes.node_of(slot.host), devices
+                found[key] = found.get(key, 0) + count
         return found
 
     def taken(self, without_zones: Collection[str] = ()) -> dict[Ref, str]:
@@ -172,7 +191,10 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
     """
     if queued_gang.admission is None:
         return {}
-    requests = {one.name: ({**one.requests, PODS: 1}, one.zones) for one in queued_gang.gang.root.pod_sets()}
+    requests = {
+        one.name: ({**one.requests, PODS: 1}, one.zones, _own_devices(one.template))
+        for one in queued_gang.gang.root.pod_sets()
+    }
     found: dict[Slot, SlotClaim] = {}
     for part in queued_gang.admission.pod_sets:
         if part.assignment is None or part.assignment.levels[-1:] != (HOSTNAME,) or part.name not in requests:
@@ -182,3 +204,10 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
             before = found[slot].count if slot in found else 0
             found[slot] = SlotClaim(before + share.count, *requests[part.name])
     return found
+
+
+def _own_devices(template: PodSignature | None) -> PodDevices | None:
+    """The devices of the claims that each pod gets for itself: what pods share is in no slot."""
+    devices = None if template is None else template.devices
+    own = () if devices is None else tuple(one for one in devices.claims if one.key not in devices.shared)
+    return PodDevices(own) if own else None
