@@ -26,6 +26,7 @@ from bayplan.model.rejection import RejectionReason
 from tests.support.bindable_gangs import (
     NAMESPACE,
     RACK,
+    ZONE,
     AdmissionStage,
     by_host,
     by_label,
@@ -93,7 +94,7 @@ def test_two_gangs_of_one_cycle_do_not_get_the_same_devices() -> None:
 
 def test_a_pod_whose_claim_has_no_devices_yet_keeps_those_that_it_was_promised() -> None:
     stage = AdmissionStage(FOUR[:1], *devices_on([(FOUR[0], 4)]))
-    gang = queued("a", workers(1, claiming(3)))
+    gang = queued("a", workers(1, claiming(2)))
     stage.admit(gang)
     ref = gang.gang.source
     pod = Pod(
@@ -101,10 +102,10 @@ def test_a_pod_whose_claim_has_no_devices_yet_keeps_those_that_it_was_promised()
         unbound=True,
     )  # fmt: skip
     stage.see(PodSeen(pod))
-    stage.rejection(queued("b", workers(1, claiming(2))))
-    stage.see(DeviceObjectSeen(held("a-0-own", FOUR[0].name, 0, 1, 2, pod="a-0")))
+    stage.rejection(queued("b", workers(1, claiming(3))))
+    stage.see(DeviceObjectSeen(held("a-0-own", FOUR[0].name, 0, 1, pod="a-0")))
     stage.see(PodSeen(replace(pod, unbound=False)))
-    assert stage.admit(queued("c", workers(1, claiming(1)))), "they are not counted twice"
+    assert stage.admit(queued("c", workers(1, claiming(2)))), "they are not counted twice"
 
 
 def test_devices_of_a_pod_that_is_being_bound_are_taken_at_once_and_given_back_if_it_is_not() -> None:
@@ -131,6 +132,14 @@ def test_a_gang_that_waits_for_devices_is_tried_when_a_slice_or_a_claim_changes(
     assert stage.decide().actions == ()
     stage.see(DeviceObjectLost(taken))
     assert by_host(stage.admit(gang)["main"]) == {FOUR[0].name: 1}
+
+
+def test_devices_are_promised_on_the_nodes_of_a_rack_if_the_topology_ends_there() -> None:
+    nodes = FOUR[:2]
+    stage = AdmissionStage(nodes, *devices_on((node, 4) for node in nodes), levels=(ZONE, RACK))
+    assert stage.admit(queued("a", in_rack(2, claiming(3))))
+    stage.rejection(queued("b", in_rack(1, claiming(2))))
+    assert stage.admit(queued("c", in_rack(2, claiming(1))))
 
 
 def test_devices_that_all_nodes_share_are_counted_once() -> None:

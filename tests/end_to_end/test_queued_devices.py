@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +56,7 @@ def deciding(site: Site, folder: Path) -> Any:
     config = folder / "configuration.yaml"
     config.write_text(CONFIGURATION)
     options = ("--roles=admission,scheduler", f"--config={config}", "--pod-batch-seconds=0.1")
-    return running(site, folder, *options)
+    return running(site, folder, *options, f"--journal={folder / 'journal'}")
 
 
 def resource_slice(node: str) -> Object:
@@ -154,6 +156,11 @@ def test_a_queued_job_has_quota_and_devices_in_one_rack_and_gives_both_back(
         eventually(lambda: bool(condition(site, "train", "Finished")), "the job completes")
         eventually(lambda: not held(site), "the devices are free again")
         clear(site)
+    replayed = subprocess.run(
+        [sys.executable, "-m", "bayplan", "replay", "--quiet", str(tmp_path / "journal")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
 def test_a_gang_that_finds_too_few_devices_waits_with_the_reason_and_then_runs(

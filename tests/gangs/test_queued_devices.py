@@ -30,7 +30,9 @@ HOSTS, RACKS, DEVICES = 2, 2, 4
 class Site:
     """Racks of hosts with devices, and a queue whose quota counts the devices of the class."""
 
-    def __init__(self, quota: int = HOSTS * RACKS * DEVICES, **resources: Any) -> None:
+    def __init__(
+        self, quota: int = HOSTS * RACKS * DEVICES, strategy: str = "BestEffortFIFO", **resources: Any
+    ) -> None:
         counted = {"device_classes": (DeviceClassMapping(RESOURCE, (CLASS,)),), **resources}
         settings = merged(DEFAULTS, {"resources": counted})
         self.home = LocalCluster(
@@ -41,8 +43,13 @@ class Site:
         self.store.create(api_kinds.FLAVORS, made("hosts", topologyName="data-centre", nodeLabels=labels))
         cells = [{"name": RESOURCE, "nominalQuota": quota}, {"name": "cpu", "nominalQuota": 100}]
         group = {"coveredResources": [RESOURCE, "cpu"], "flavors": [{"name": "hosts", "resources": cells}]}
-        preemption = {"withinClusterQueue": "LowerPriority"}
-        queue = made("all", namespaceSelector={}, resourceGroups=[group], preemption=preemption)
+        queue = made(
+            "all",
+            namespaceSelector={},
+            resourceGroups=[group],
+            preemption=preemption,
+            queueingStrategy=strategy,
+        )
         self.store.create(api_kinds.CLUSTER_QUEUES, queue)
         self.store.create(api_kinds.LOCAL_QUEUES, made("all", clusterQueue="all"), "default")
 
@@ -254,6 +261,17 @@ def test_what_quota_cannot_count_is_refused_in_the_words_of_kueue(request_: Obje
     assert condition["message"] == words
     requeued = site.condition("train", "Requeued")
     assert (requeued["status"], requeued["reason"], requeued["message"]) == ("False", "Inadmissible", words)
+
+
+def test_a_job_that_is_refused_does_not_keep_a_strict_queue_waiting() -> None:
+    site = Site(strategy="StrictFIFO")
+    site.template("it", **REFUSED[0][0])
+    site.template("four")
+    site.job("refused", 1, resourceClaimTemplateName="it")
+    site.run()
+    site.job("next", 1, resourceClaimTemplateName="four")
+    site.run()
+    assert "" not in site.hosts("next") and site.hosts("next")
 
 
 def test_claims_that_pods_name_directly_are_refused_in_the_words_of_kueue() -> None:

@@ -12,7 +12,7 @@ from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature, TopologySpread
 from bayplan.model.storage import ONE_POD
 from bayplan.placement.cluster.node_index import domains
-from bayplan.placement.cluster.node_table import ABSENT
+from bayplan.placement.cluster.node_table import ABSENT, labelled
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult
 from bayplan.placement.filters.topology_spread import spread_allowance, spread_totals
@@ -83,6 +83,18 @@ def _add(overlay: NodeOverlay, shape: PodSignature, name: str, first: int, rows:
     overlay.rollback(mark)  # nodes share devices: counts of each node alone were too high
     overlay.add_pods(shape, keys[:1], rows[:1])
     return rows[:1]
+
+
+def rows_in_domain(
+    overlay: NodeOverlay, labels: Mapping[str, str], shape: PodSignature, count: int
+) -> list[int]:
+    """Rows for pods in a domain of which only the labels are known: the first node, or those with devices."""
+    rows = np.flatnonzero(labelled(overlay.filter_input.node_snapshot.node_index.table, labels))
+    if not len(rows):
+        return []
+    room = device_counts(overlay, shape, count)
+    found: list[int] = [] if room is None else np.repeat(rows, room[rows])[:count].tolist()
+    return found + [int(rows[0])] * (count - len(found))
 
 
 def device_counts(overlay: NodeOverlay, shape: PodSignature, most: int) -> Ints | None:

@@ -189,8 +189,9 @@ def _workload(
         yield QueuedGangLost(ref)
         return
     queued_gang = decode_workload(workload, counting)
-    if devices is not None and not workload.errors:
-        queued_gang = devices.seen(queued_gang, obj)
+    if devices is not None:
+        devices.forget(queued_gang.gang.source)
+        queued_gang = queued_gang if workload.errors else devices.seen(queued_gang, obj)
     if not workload.errors:
         yield QueuedGangSeen(queued_gang)
     elif has_quota(workload):

@@ -137,7 +137,7 @@ class WorkloadDevices:
         try:
             if refuses(self.counting) and any(one.claim and not one.template for one in entries):
                 raise Refusal(NAMED_CLAIMS)
-            for entry in entries:
+            for entry in entries if self.places else (one for one in entries if one.template):
                 claims.setdefault(entry.pod_set, []).append((entry, self._claim(entry, queued_gang)))
         except Refusal as reason:
             refusal = str(reason)
