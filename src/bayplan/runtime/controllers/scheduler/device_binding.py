@@ -2,6 +2,10 @@
 
 All claims of the pods that are bound together are allocated and reserved first; until then the bindings are
 held back. If a claim cannot be written, the others are released, and the gang is decided on again.
+
+The API server does not compare claims with each other: another scheduler may have allocated the same device
+between our last event and our write. Events of claims come in the order of the writes. Once an event shows
+our write, all earlier allocations are known, and a pod is bound only if none of them has one of its devices.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ class ClaimTask:
     consumers: list[ClaimConsumer] = field(default_factory=list)
     writing: bool = False
     written: bool = False  # it may have been reserved by us
-    done: bool = False
+    done: bool = False  # reserved, as the answer to the last write or the last event shows
 
 
 @dataclass(slots=True)
@@ -109,8 +113,8 @@ class DeviceBinding:
             if now >= held.until:
                 writes += self._fail(batch)
                 continue
-            newer = [key for key, task in held.tasks.items() if not task.done and self._renew(key, task)]
-            if newer:
+            newer = [key for key, task in held.tasks.items() if self._renew(key, task)]
+            if newer or all(task.done for task in held.tasks.values()):
                 writes += self._advance(batch, held, newer, now)
         return writes
 
@@ -171,15 +175,41 @@ class DeviceBinding:
                 task.writing = True
                 task.written = task.written or write.subresource == "status"
                 writes.append(write)
-        if not all(task.done for task in held.tasks.values()):
+        if not all(task.done and self._is_seen(key, task) for key, task in held.tasks.items()):
             return writes
-        del self.held[batch]
+        contested = [task for key, task in held.tasks.items() if self._is_contested(key, task)]
+        if contested:
+            for task in contested:
+                task.written = True  # it is released, even if an earlier process allocated it
+            return writes + self._fail(batch)
         binds = [one for one in held.binds if self._is_current(one.pod.key, one.pod.uid)]
+        if not all(map(self._still_fits, binds)):
+            return writes + self._fail(batch)
+        del self.held[batch]
         return writes + (self.follow(held.gang, binds, now) if binds else [])
+
+    def _is_seen(self, key: DeviceClaimKey, task: ClaimTask) -> bool:
+        """Whether an event showed the claim as it was written, or later."""
+        seen = self.state.store.devices.claims.get(key)
+        return seen is not None and not _is_newer(task.claim.version, seen.version)
+
+    def _is_contested(self, key: DeviceClaimKey, task: ClaimTask) -> bool:
+        """Whether another claim has a device of this one, which no other pod uses yet."""
+        ours = {one.uid for one in task.consumers}
+        if any(one.uid not in ours for one in task.claim.reserved_for):
+            return False
+        return self.state.store.devices.is_contested(key)
 
     def _is_current(self, key: PodKey, uid: str) -> bool:
         pod = self.state.store.pods.get(key)
         return pod is not None and pod.uid == uid
+
+    def _still_fits(self, action: Bind) -> bool:
+        """Whether the node exists and has room, which another scheduler may have taken in the meantime."""
+        nodes = self.state.store.nodes
+        return action.node in nodes.by_name and not nodes.lacks(
+            action.node, dict.fromkeys(action.pod.amounts, 0)
+        )
 
     def _supersede(self, pods: set[PodKey]) -> None:
         """Bindings of pods that are decided on again are void."""
