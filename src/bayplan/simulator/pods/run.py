@@ -104,7 +104,8 @@ class PodsSimulation(SchedulerSimulation):
             return
         fresh = SchedulerController(self.world.profile)
         view = self.load_fresh(fresh)
-        yield from check_same_state(state, fresh.state, with_nominations=self.outcome_lost_at == -NEVER)
+        nominations_known = self.outcome_lost_at == -NEVER and self.device_actors is None
+        yield from check_same_state(state, fresh.state, with_nominations=nominations_known)
         for action in self.would_do(fresh, view):
             if isinstance(action, Bind):
                 yield f"pod {action.pod.key.name} would fit on {action.node} but is pending"
@@ -141,7 +142,8 @@ def check_same_state(
 ) -> Iterator[str]:
     """Two idle schedulers have the same state, whatever events led to it.
 
-    Clearing a nomination is written once; if that write was lost, the API still has it.
+    Clearing a nomination is written once; if that write was lost, the API still has it. So it has if the
+    binding of a nominated pod was given up while its claims were written.
     """
     for what, own_part, fresh_part in (
         ("the ledger", own.store.nodes.ledger.by_node(), fresh.store.nodes.ledger.by_node()),

@@ -36,6 +36,7 @@ class DeviceState:
         self.claims: dict[DeviceClaimKey, DeviceClaim] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.slices: dict[str, DeviceSlice] = {}
+        self.allocated_by_others = 0  # how many allocations were seen that were not decided here
         self.assumed: dict[DeviceClaimKey, DeviceAllocation] = {}
         self._assumed_by: dict[DeviceClaimKey, set[PodKey]] = {}
         self._assumed_of: dict[PodKey, tuple[DeviceClaimKey, ...]] = {}
@@ -137,6 +138,13 @@ class DeviceState:
 
     def _claim_changed(self, key: DeviceClaimKey, now: DeviceClaim | None) -> bool:
         before = self.claims.get(key)
+        if (
+            before is not None
+            and before.allocation is None
+            and now is not None
+            and now.allocation is not None
+        ):
+            self.allocated_by_others += key not in self.assumed
         if now is None:
             self.claims.pop(key, None)
         else:

@@ -6,6 +6,8 @@ held back. If a claim cannot be written, the others are released, and the gang i
 The API server does not compare claims with each other: another scheduler may have allocated the same device
 between our last event and our write. Events of claims come in the order of the writes. Once an event shows
 our write, all earlier allocations are known, and a pod is bound only if none of them has one of its devices.
+Another scheduler may still be about to write what it decided on before it saw ours, and would not notice: so
+bindings wait a moment longer, and longer still while another scheduler is seen to allocate devices.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
 
 HELD_SECONDS = ASSUMED_SECONDS - 2.0  # then the gang is decided on again
+PAUSE_SECONDS = 0.1  # between the event that shows our writes and the bindings
+PAUSE_BESIDE_OTHERS_SECONDS = 0.5  # the same while another scheduler allocates devices
+OTHERS_SECONDS = 60.0  # it does so still if it did within this time
+NEVER = float("inf")
 Follow = Callable[[Ref, Sequence[Bind], float], list[Write]]
 
 
@@ -61,6 +67,7 @@ class HeldBindings:
     binds: tuple[Bind, ...]
     tasks: dict[DeviceClaimKey, ClaimTask]
     until: float
+    ready_at: float | None = None  # when the bindings may be written; None: a claim is not ready
 
 
 class LostClaim(Exception):
@@ -75,6 +82,7 @@ class DeviceBinding:
         self.held: dict[int, HeldBindings] = {}
         self.failed: list[Bind] = []  # to be settled
         self._numbers = count(1)
+        self._allocated_by_others, self._others_until = 0, -NEVER
 
     def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
         """The bindings of a gang, or the writes to claims that must precede them."""
@@ -109,6 +117,7 @@ class DeviceBinding:
     def reconcile(self, now: float) -> list[Write]:
         """Go on with claims of which a newer version was seen; give up those that wait for too long."""
         writes: list[Write] = []
+        self._look_at_others(now)
         for batch, held in list(self.held.items()):
             if now >= held.until:
                 writes += self._fail(batch)
@@ -119,8 +128,11 @@ class DeviceBinding:
         return writes
 
     def next_due(self) -> float:
-        """When the next bindings are given up."""
-        return min((held.until for held in self.held.values()), default=float("inf"))
+        """When the next bindings are written or given up."""
+        return min(
+            (held.until if held.ready_at is None else held.ready_at for held in self.held.values()),
+            default=NEVER,
+        )
 
     def release_unused(self, pods: Iterable[Pod]) -> Iterator[Write]:
         """End allocations of which only these pods make use, none of which can be bound."""
@@ -176,17 +188,31 @@ class DeviceBinding:
                 task.written = task.written or write.subresource == "status"
                 writes.append(write)
         if not all(task.done and self._is_seen(key, task) for key, task in held.tasks.items()):
+            held.ready_at = None
             return writes
+        if held.ready_at is None:
+            held.ready_at = now + self._pause(now)
         contested = [task for key, task in held.tasks.items() if self._is_contested(key, task)]
         if contested:
             for task in contested:
                 task.written = True  # it is released, even if an earlier process allocated it
             return writes + self._fail(batch)
+        if now < held.ready_at:
+            return writes
         binds = [one for one in held.binds if self._is_current(one.pod.key, one.pod.uid)]
         if not all(map(self._still_fits, binds)):
             return writes + self._fail(batch)
         del self.held[batch]
         return writes + (self.follow(held.gang, binds, now) if binds else [])
+
+    def _look_at_others(self, now: float) -> None:
+        """Note whether another scheduler allocates devices."""
+        allocated = self.state.store.devices.allocated_by_others
+        if allocated != self._allocated_by_others:
+            self._allocated_by_others, self._others_until = allocated, now + OTHERS_SECONDS
+
+    def _pause(self, now: float) -> float:
+        return PAUSE_BESIDE_OTHERS_SECONDS if now < self._others_until else PAUSE_SECONDS
 
     def _is_seen(self, key: DeviceClaimKey, task: ClaimTask) -> bool:
         """Whether an event showed the claim as it was written, or later."""
