@@ -71,8 +71,8 @@ def test_no_zone_is_promised_or_used_twice() -> None:
 
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_a_seed_that_found_a_mistake(seed: int) -> None:
-    play = partial(SharedSimulation, processes=2, is_dense=False, with_pod_groups=False, **ON_HOSTS)
-    check_sound(play(seed).run())
+    simulation = SharedSimulation(seed, processes=2, is_dense=False, with_pod_groups=False, **ON_HOSTS)
+    check_sound(simulation.run())
 
 
 def test_faults_and_actions_of_many_kinds_happen() -> None:
@@ -326,14 +326,13 @@ def test_an_admission_that_counts_the_sums_of_racks_is_caught(monkeypatch: pytes
 
 def test_a_gang_leaves_a_rack_that_was_taken() -> None:
     """The same seed as above, with an admission that looks at racks."""
-    play = partial(SharedSimulation, processes=2, **IN_RACKS)
-    check_sound(play(6, NONE).run())
+    check_sound(SharedSimulation(6, NONE, processes=2, **IN_RACKS).run())
 
 
 def test_a_group_of_which_a_host_is_taken_does_not_start() -> None:
     """The same seed as above, with a scheduler that respects slots."""
-    play = partial(SharedSimulation, processes=2, is_dense=True, with_pod_groups=True, **ON_HOSTS)
-    check_sound(play(9).run())
+    simulation = SharedSimulation(9, processes=2, is_dense=True, with_pod_groups=True, **ON_HOSTS)
+    check_sound(simulation.run())
 
 
 def test_an_admission_that_ignores_what_is_being_bound_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

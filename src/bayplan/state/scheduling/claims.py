@@ -77,9 +77,11 @@ class SlotClaims:
             if slot.domain:
                 self.domains.set_waiting(pod, slot)
         else:
-            self.waiting.pop(pod.key, None)
-            if slot is not None:
+            waited = self.waiting.pop(pod.key, None) is not None
+            if slot is not None and slot.domain and waited:  # it may not have got the host held for it
                 self.domains.drop_waiting(pod.key, slot.domain)
+                self._take(pod.key, before, slot)
+                return True
         return before != slot and self._take(pod.key, before, slot)
 
     def pod_lost(self, key: PodKey) -> bool:
@@ -272,7 +274,12 @@ class SlotClaims:
         self.gangs[ref] = dict(slots)
         if not slots:
             del self.gangs[ref]
-        freed = False
+        freed = any(  # by pending pods that had it to themselves
+            key in self.waiting
+            for slot in before
+            if slot not in self.counts
+            for key in self.takers.get(slot, ())
+        )
         for slot in {**before, **slots}:
             freed |= self._hold(slot)
         for gang in {slot.gang: None for slot in (*before, *slots)}:

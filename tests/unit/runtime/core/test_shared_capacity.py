@@ -107,6 +107,7 @@ class World:
         priority: str = "",
         gpus: int = 4,
         on: str = "",
+        gates: Sequence[str] = (),
     ) -> None:
         """A pod for a whole host, or for fewer GPUs; with annotations it is gated. `on`: only this host."""
         resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
@@ -116,12 +117,13 @@ class World:
         if on:
             spec["nodeSelector"] = {HOSTNAME: on}
         if notes:
-            spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
+            spec["schedulingGates"] = [{"name": name} for name in ("kueue.x-k8s.io/topology", *gates)]
         self.store.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
-    def member(self, gang: str, number: int, gpus: int = 4) -> None:
+    def member(self, gang: str, number: int, gpus: int = 4, gates: Sequence[str] = ()) -> None:
         notes = {"kueue.x-k8s.io/workload": gang, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
-        self.pod(f"{gang}-{number}", labels={"kueue.x-k8s.io/podset": "main"}, notes=notes, gpus=gpus)
+        labels = {"kueue.x-k8s.io/podset": "main"}
+        self.pod(f"{gang}-{number}", labels=labels, notes=notes, gpus=gpus, gates=gates)
 
     def node_of(self, name: str) -> str:
         return str(self.store.get(PODS, "ml", name)["spec"].get("nodeName", ""))
@@ -189,6 +191,24 @@ def test_hosts_of_a_gang_that_is_gone_are_free_again() -> None:
     world.play(3.0)
     assert all(world.node_of(f"plain-{number}") for number in range(HOSTS))
     assert not world.scheduler.state.store.claims.counts and not world.scheduler.admissions.writes
+
+
+@pytest.mark.parametrize("levels", [(BLOCK, RACK, HOSTNAME), (BLOCK, RACK)], ids=["host", "rack"])
+def test_what_was_held_for_pending_pods_of_a_gang_that_is_gone_is_free_again(levels: tuple[str, ...]) -> None:
+    world = World(*ORDERS[0], levels=levels)
+    for number in range(3, HOSTS + 1):
+        world.pod(f"filler-{number}", on=f"h{number}")
+    world.play(1.0)
+    world.cluster.submit(queued_workload("gang", 2, 4))
+    for number in range(2):
+        world.member("gang", number, gates=("example.com/later",))
+    world.play(5.0)
+    world.pod("plain")
+    world.play(5.0)
+    assert world.node_of("plain") == ""
+    world.store.delete(api_kinds.WORKLOADS, "ml", "gang")
+    world.play(5.0)
+    assert world.node_of("plain") != "", "the pods of the gang exist, but have no slots any more"
 
 
 @pytest.mark.parametrize("refused", [Admit, Bind])
