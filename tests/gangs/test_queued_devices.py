@@ -47,7 +47,7 @@ class Site:
             "all",
             namespaceSelector={},
             resourceGroups=[group],
-            preemption=preemption,
+            preemption={"withinClusterQueue": "LowerPriority"},
             queueingStrategy=strategy,
         )
         self.store.create(api_kinds.CLUSTER_QUEUES, queue)
