@@ -97,7 +97,8 @@ def rack_job(name: str, pods: int, claims: str = "four", seconds: int = 600) -> 
 
 
 def of_job(site: Site, name: str) -> Object:
-    for one in site.cluster.get(WORKLOADS, "-n", "default")["items"]:
+    listed: list[Object] = site.cluster.get(WORKLOADS, "-n", "default")["items"]
+    for one in listed:
         if one["metadata"]["ownerReferences"][0]["name"] == name:
             return one
     return {}
