@@ -133,6 +133,13 @@ class SlotReader(Protocol):
     """Reads admitted gangs as slots that the scheduler keeps for their pods."""
 
     kinds: tuple[Kind, ...]
+    templates: Kind  # of claims for devices, which the pods of slots are going to have
+
+    def note(self, event: Event) -> None:
+        """Note an object of devices that slots may depend on."""
+
+    def flush(self) -> Iterator[Change]:
+        """The slots that depend on objects which changed since the last call."""
 
     def decode(self, event: Event) -> Iterator[Change]:
         """The slots of an admitted gang."""

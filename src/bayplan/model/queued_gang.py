@@ -116,6 +116,7 @@ class QueuedGang:
     not_before: float = 0.0  # backoff: not tried before
     labels: Mapping[str, str] = field(default_factory=dict)
     shape: str = ""  # equal for gangs with the same requests
+    refusal: str = ""  # why it cannot be admitted as it is, in the words of its API
 
     @property
     def rank(self) -> Rank:

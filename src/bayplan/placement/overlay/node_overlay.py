@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bayplan.model.devices.claims import PodDevices
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.watchdog import Watchdog
@@ -316,6 +317,13 @@ class NodeOverlay:
             return
         nodes = self.filter_input.node_snapshot.node_index.table.nodes
         devices.step(step.shape.devices, step.keys, step.rows, nodes, added=step.added)
+
+    def promise_devices(self, devices: PodDevices, keys: Sequence[PodKey], rows: Sequence[int]) -> None:
+        """Pods that are on their nodes already get devices there, before any other step; not undone."""
+        assert not self.log.steps or not keys, "devices are promised first"
+        if self.devices is not None and keys:
+            nodes = self.filter_input.node_snapshot.node_index.table.nodes
+            self.devices.step(devices, keys, np.asarray(rows, dtype=np.int64), nodes, added=True)
 
     def lacks_devices(self, keys: Iterable[PodKey]) -> bool:
         """Whether one of these pods was added to a node that has not enough devices for its claims."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from bayplan.model.devices.claims import PodDevices
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS
 from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey, Slot, domain_text
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Flavor
 from bayplan.placement.numa.snapshot import NumaSnapshot
@@ -22,12 +24,13 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SlotClaim:
-    """The slots of a pod set on a host or in a domain: how many, and what a pod requests."""
+    """The slots of a pod set on a host or in a domain: how many, and what a pod needs there."""
 
     count: int
     amounts: Amounts
     zones: NumaRequest | None
     rules: NodeRules = ANY_NODE
+    devices: PodDevices | None = None
     flavors: tuple[str, ...] = ()  # that narrow the nodes of a domain down
 
 
@@ -171,13 +174,40 @@ class SlotClaims:
             request = next(iter(self.counts[slot].values())).zones
             if request is not None and slot.host:
                 found.setdefault(self.nodes.node_of(slot.host), []).append((request, count))
-        for node, request, count, exists in self.domains.zones():
-            if not exists:
-                found.setdefault(node, []).append((request, count))
+        for node, demand, count in self.domains.chosen():
+            if demand.zones is not None and demand.pod is None:
+                found.setdefault(node, []).append((demand.zones, count))
         for pod, node in self.pending().values() if with_pending else ():
             if pod.spec.signature.zones is not None:
                 found.setdefault(node, []).append((pod.spec.signature.zones, 1))
         return found
+
+    def devices(self) -> dict[tuple[str, PodDevices], int]:
+        """By node and claims: for how many pods devices are promised that no pending pod of ours claims."""
+        found: dict[tuple[str, PodDevices], int] = {}
+        for node, demand, count in self.domains.chosen():
+            devices = self._devices_of(demand.slot)
+            if devices is not None and not (demand.pod is not None and self._has_claims(demand.pod)):
+                found[node, devices] = found.get((node, devices), 0) + count
+        for slot in self.counts:
+            devices = self._devices_of(slot)
+            if devices is None or slot.domain:
+                continue
+            takers = self.takers.get(slot, ())
+            unclaimed = sum(key in self.waiting and not self._has_claims(key) for key in takers)
+            count = self.open.get(slot, 0) + unclaimed
+            if count:
+                key = self.nodes.node_of(slot.host), devices
+                found[key] = found.get(key, 0) + count
+        return found
+
+    def _devices_of(self, slot: Slot) -> PodDevices | None:
+        claims = self.counts.get(slot)
+        return next(iter(claims.values())).devices if claims else None
+
+    def _has_claims(self, key: PodKey) -> bool:
+        """Whether the claims of a pending pod exist; they are made later than the pod."""
+        return self.waiting[key].spec.signature.devices is not None
 
     def taken(self, without_zones: Collection[str] = ()) -> dict[Ref, str]:
         """Gangs with pending pods, none of them bound, that have a slot on a node that is overbooked.
@@ -306,7 +336,7 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
     if queued_gang.admission is None:
         return {}
     requests = {
-        one.name: ({**one.requests, PODS: 1}, one.zones, one.rules)
+        one.name: ({**one.requests, PODS: 1}, one.zones, one.rules, _own_devices(one.template))
         for one in queued_gang.gang.root.pod_sets()
     }
     found: dict[Slot, SlotClaim] = {}
@@ -321,3 +351,10 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
             before = found[slot].count if slot in found else 0
             found[slot] = SlotClaim(before + share.count, *requests[part.name], flavors)
     return found
+
+
+def _own_devices(template: PodSignature | None) -> PodDevices | None:
+    """The devices of the claims that each pod gets for itself: what pods share is in no slot."""
+    devices = None if template is None else template.devices
+    own = () if devices is None else tuple(one for one in devices.claims if one.key not in devices.shared)
+    return PodDevices(own) if own else None

@@ -120,13 +120,12 @@ class DomainClaims:
         """What is held, by domain."""
         return {domain: here.held for domain, here in self.domains.items()}
 
-    def zones(self) -> Iterator[tuple[str, NumaRequest, int, bool]]:
-        """Node, request, number of pods, and whether the pods exist: what is held of zones."""
+    def chosen(self) -> Iterator[tuple[str, DomainDemand, int]]:
+        """On which node how many pods of a demand are expected."""
         for here in self.domains.values():
             for demand, pods in zip(here.held.demands, here.held.pods, strict=True):
-                if demand.zones is not None:
-                    for node, count in pods.items():
-                        yield node, demand.zones, count, demand.pod is not None
+                for node, count in pods.items():
+                    yield node, demand, count
 
     # ── choosing hosts ─────────────────────────────────────────────────────────────────────────────
 

@@ -92,7 +92,7 @@ class SnapshotBuilder:
                 store.volumes.snapshot(),
                 store.nodes.images,
                 zones,
-                store.devices.supply(),
+                store.device_supply(node_snapshot.node_index),
             ),
             supply=supply,
             supplies={

@@ -9,8 +9,12 @@ from typing import Any
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.dialect import Reader, SlotReader
 from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kube.devices.objects import DeviceObjects
+from bayplan.dialects.kube.devices.wire import TEMPLATES
 from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode.workload_devices import WorkloadDevices
 from bayplan.dialects.kueue.decode.workloads import decode_workload, has_quota, is_finished
+from bayplan.dialects.kueue.fields.counting import Counting, UncountedDevices
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor
 from bayplan.dialects.kueue.fields.workload import KIND
@@ -24,15 +28,33 @@ from bayplan.model.whole_numbers import whole_number
 
 WORKLOADS = replace(api_kinds.WORKLOADS, optional=True)
 FLAVORS = replace(api_kinds.FLAVORS, optional=True)
+ANY_DEVICES = Counting(uncounted_devices=UncountedDevices.ADMIT)
+"""A Workload that was admitted holds its devices, whatever quota counted."""
 
 
 class WorkloadSlots(SlotReader):
-    """The functions of this module, for the scheduler."""
+    """The functions of this module, for the scheduler; slots have the devices that their pods claim."""
 
     kinds = (WORKLOADS,)
+    templates = TEMPLATES
+
+    def __init__(self, objects: DeviceObjects | None = None) -> None:
+        self.devices = WorkloadDevices(ANY_DEVICES, objects)
 
     def decode(self, event: Event) -> Iterator[Change]:
-        return decode(event)
+        for change in decode(event):
+            match change:
+                case QueuedGangSeen(queued_gang):
+                    yield QueuedGangSeen(self.devices.seen(queued_gang, event.object))
+                case QueuedGangLost(ref):
+                    self.devices.forget(ref)
+                    yield change
+
+    def note(self, event: Event) -> None:
+        self.devices.note(event)
+
+    def flush(self) -> Iterator[Change]:
+        return self.devices.flush()
 
     def ref_of(self, obj: dict[str, Any]) -> Ref:
         return ref_of(obj)
