@@ -139,6 +139,7 @@ class SlotClaims:
     def _note_hostless(self, pod: Pod, *, takes: bool) -> None:
         """Remember pods whose slot depends on the levels of their gang's assignment."""
         if pod.slot is None or pod.slot.host:
+            self._forget_hostless(pod.key)  # it may have had a node selector without a host before
             return
         if self.gang_of.get(pod.key) != pod.slot.gang or not takes:
             self._forget_hostless(pod.key)
