@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from bayplan.assembly.manifests import InstallSettings, custom_resources
 from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job, topology
 from bayplan.dialects.kueue.names.annotations import REQUIRED
 from tests.end_to_end.objects import Object, eventually, kwok_node, namespace
+from tests.end_to_end.scheduler_oracle import NAME as KUBE_SCHEDULER
+from tests.end_to_end.scheduler_oracle import scheduler as kube_scheduler
 from tests.end_to_end.test_run import is_complete, nodes_by_rank, rights, scheduler
 from tests.support.api_objects import api_object, pod
 
@@ -36,7 +39,7 @@ def site(cluster: Cluster) -> Iterator[Cluster]:
     cluster.apply(namespace("bayplan-system"))
     cluster.apply(topology(), *rights())
     cluster.apply(*(kwok_node(name, 0, **{BLOCK: "d", RACK: name[:2]}) for name in HOSTS))
-    cluster.apply(*map(resource_slice, HOSTS), device_class("gpu"), *(template(count) for count in (2, 4)))
+    cluster.apply(*map(resource_slice, HOSTS), device_class("gpu"), *(template(count) for count in (1, 2, 4)))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", *HOSTS)
     yield cluster
     cluster.kubectl("delete", "node", *HOSTS)
@@ -68,8 +71,8 @@ def template(count: int) -> Object:
     return api_object(API, "ResourceClaimTemplate", f"of-{count}", namespace="default", spec=spec)
 
 
-def claiming_job(name: str, pods: int, devices: int, seconds: float) -> Object:
-    made = job(name, pods, 0, {REQUIRED: RACK}, seconds)
+def claiming_job(name: str, pods: int, devices: int, seconds: float, *, rack: bool = True) -> Object:
+    made = job(name, pods, 0, {REQUIRED: RACK} if rack else {}, seconds)
     made["spec"]["template"]["spec"]["resourceClaims"] = [
         {"name": "gpus", "resourceClaimTemplateName": f"of-{devices}"}
     ]
@@ -94,6 +97,23 @@ def check(site: Cluster) -> None:
 
 def all_free(site: Cluster) -> bool:
     return not any(devices(claim) for claim in claims(site))
+
+
+def doubly_used(site: Cluster) -> list[Any]:
+    """Devices of two claims that both have a bound pod which is not over."""
+    pods = site.get("pods", "-n", "default")["items"]
+    using = {
+        one["metadata"]["uid"]
+        for one in pods
+        if one["spec"].get("nodeName") and one["status"].get("phase") not in ("Succeeded", "Failed")
+    }
+    used = [
+        device
+        for claim in claims(site)
+        if any(one["uid"] in using for one in claim.get("status", {}).get("reservedFor") or ())
+        for device in devices(claim)
+    ]
+    return sorted(device for device, count in Counter(used).items() if count > 1)
 
 
 def racks(site: Cluster, name: str) -> set[str]:
@@ -171,3 +191,59 @@ def test_killed_between_writes_it_starts_the_gangs_and_loses_no_device(site: Clu
         eventually(lambda: all_free(site), "all devices are free")
     for name in names:
         assert len(racks(site, name)) == 1
+
+
+def test_pods_of_a_lost_node_are_replaced_where_devices_are_free(site: Cluster, tmp_path: Path) -> None:
+    with scheduler(site, tmp_path):
+        site.apply(claiming_job("survives", 3, 4, seconds=600, rack=False))
+        eventually(lambda: all(nodes_by_rank(site, "survives") or [""]), "all pods are bound")
+        lost = nodes_by_rank(site, "survives")[0]
+        site.kubectl("delete", "node", lost)
+        site.kubectl("delete", "resourceslice", f"{lost}-gpus")
+
+        def replaced() -> bool:
+            hosts = nodes_by_rank(site, "survives")
+            return len(hosts) == 3 and all(hosts) and lost not in hosts
+
+        eventually(replaced, "its pod is replaced on the last free node", seconds=240)
+        check(site)
+        assert doubly_used(site) == []
+        assert lost not in {pool for claim in claims(site) for pool, _ in devices(claim)}
+        site.apply(kwok_node(lost, 0, **{BLOCK: "d", RACK: lost[:2]}), resource_slice(lost))
+        site.kubectl("delete", "job", "-n", "default", "survives")
+        eventually(lambda: all_free(site), "the devices are free")
+    site.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", lost)
+
+
+def test_a_kube_scheduler_beside_us_and_we_never_use_one_device_for_two_pods(
+    site: Cluster, tmp_path: Path
+) -> None:
+    """Sixteen devices for sixty pods that run for a moment: both schedulers want what becomes free."""
+    spec: Any = {
+        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "of-2"}],
+        "restartPolicy": "Never",
+    }
+    played = {"bayplan.dev/run-seconds": "1"}
+    names = [f"{whose}-{number}" for number in range(30) for whose in ("ours", "theirs")]
+    with scheduler(site, tmp_path), kube_scheduler(site):
+        site.apply(
+            *(
+                pod(
+                    name, namespace="default", metadata={"annotations": played},
+                    schedulerName="bayplan" if name.startswith("ours") else KUBE_SCHEDULER, **spec,
+                )
+                for name in names
+            )
+        )  # fmt: skip
+        seen: list[Any] = []
+
+        def over() -> bool:
+            seen.extend(doubly_used(site))
+            pods = site.get("pods", "-n", "default")["items"]
+            ended = {one["metadata"]["name"] for one in pods if one["status"].get("phase") == "Succeeded"}
+            return ended.issuperset(names)
+
+        eventually(over, "all pods of both schedulers ran", seconds=300)
+        assert seen == []
+        eventually(lambda: all_free(site), "all devices are free")
+    site.kubectl("delete", "pod", "-n", "default", *names)

@@ -149,6 +149,10 @@ def test_it_says_its_version(image: Image) -> None:
     assert image.run("version").startswith(f"bayplan {__version__}\n")
 
 
+def test_it_has_the_library_that_evaluates_the_selectors_of_devices(image: Image) -> None:
+    assert "cel" in json.loads(image.run("version", "-o", "json"))["extras"]
+
+
 def test_it_places_gangs(image: Image) -> None:
     for name in ("cluster.yaml", "gangs.yaml"):
         shutil.copy(EXAMPLE / name, image.etc / name)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 from tools.image.debian import download, locked, unpack
@@ -26,6 +28,7 @@ ENTRY = f"""#!/{PYTHON} -I
 from bayplan.cli.commands.main import main
 main(prog_name="bayplan")
 """
+ELF_64_LITTLE = b"\x7fELF\x02\x01"
 LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64", "sbin": "usr/sbin"}
 FILES = {
     "etc/passwd": f"root:x:0:0:root:/:/nonexistent\nbayplan:x:{USER}:{USER}:bayplan:/tmp:/nonexistent\n",
@@ -37,6 +40,12 @@ FOLDERS = ("dev", "proc", "sys", "tmp", "run", "etc/bayplan", "etc/bayplan-metri
 """Mount points, those of the Deployment among them: the root is read-only."""
 LEFT_OUT = ("tests", "_pyinstaller", "f2py", "distutils")
 """Folders of wheels that only their own development needs."""
+NOT_USED = (
+    "cel_expr_python/ext/ext_math.*",
+    "cel_expr_python/ext/ext_encoders.*",
+    "cel_expr_python/ext/ext_proto.*",
+)
+"""Extensions of the CEL library that selectors of devices and rules of CRDs do not have."""
 
 
 def make(root: Path, wheel: Path, cache: Path) -> None:
@@ -75,17 +84,54 @@ def _install(root: Path, wheel: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)  # one left-out folder may be inside another
+    changed = set(_smaller(site))
     for record in sorted(site.glob("*.dist-info/RECORD")):
         lines = record.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if (site / line.partition(",")[0].strip('"')).exists()]
+        names = {line: line.partition(",")[0].strip('"') for line in lines}
+        kept = [line for line in lines if (site / names[line]).exists()]
+        kept = [f"{names[line]},," if site / names[line] in changed else line for line in kept]
         record.write_text("".join(f"{line}\n" for line in sorted(kept)), encoding="utf-8")
+
+
+def _smaller(site: Path) -> Iterator[Path]:
+    """Make shared libraries smaller; those that were changed.
+
+    Section headers, symbol tables and debug information serve linkers and debuggers; the loader reads what
+    the program headers name. Wheels have no symbolic links: a library with two names is there twice.
+    """
+    libraries = sorted(path for path in site.rglob("*.so*") if path.is_file() and not path.is_symlink())
+    known: dict[bytes, Path] = {}
+    for path in libraries:
+        content = path.read_bytes()
+        first = known.setdefault(sha256(content).digest(), path)
+        if first is not path and first.parent == path.parent:
+            path.unlink()
+            path.symlink_to(first.name)
+        elif content[:6] == ELF_64_LITTLE:
+            path.write_bytes(_as_loaded(content))
+        else:
+            continue
+        yield path
+
+
+def _as_loaded(content: bytes) -> bytes:
+    """An ELF file with what its program headers name, and no more."""
+    table, size, count = *struct.unpack_from("<Q", content, 0x20), *struct.unpack_from("<HH", content, 0x36)
+    end = table + size * count
+    for number in range(count):
+        offset, in_file = (struct.unpack_from("<Q", content, table + size * number + at)[0] for at in (8, 32))
+        end = max(end, offset + in_file)
+    header = bytearray(content[:0x40])
+    struct.pack_into("<Q", header, 0x28, 0)  # where section headers are
+    struct.pack_into("<HH", header, 0x3C, 0, 0)  # how many, and which has their names
+    return bytes(header) + content[0x40:end]
 
 
 def _left_out(site: Path) -> Iterator[Path]:
     """What wheels bring for development, and what the installer notes about this machine."""
     yield site / "bin"
     yield from sorted(path for name in LEFT_OUT for path in site.glob(f"*/**/{name}") if path.is_dir())
-    for pattern in ("**/*.pyi", "**/*.pyx", "**/*.pxd", "**/*.h", "**/*.c", "**/*.a", ".lock"):
+    for pattern in (*NOT_USED, "**/*.pyi", "**/*.pyx", "**/*.pxd", "**/*.h", "**/*.c", "**/*.a", ".lock"):
         yield from sorted(path for path in site.glob(pattern) if path.is_file())
     for name in ("direct_url.json", "uv_cache.json", "uv_build.json", "REQUESTED", "INSTALLER"):
         yield from sorted(site.glob(f"*.dist-info/{name}"))

@@ -17,7 +17,7 @@ OLDEST_PYTHON = "3.11"
 
 LOCKS: Mapping[str, tuple[str, ...]] = {
     "dev": ("pyproject.toml", "--extra=exact", "--extra=cel", "--extra=dev"),
-    "image": ("pyproject.toml", "--extra=exact"),
+    "image": ("pyproject.toml", "--extra=exact", "--extra=cel"),
     "release": ("--group=release",),
 }
 """The lock files, each with what uv compiles it from. A group does not include Bayplan's own dependencies."""

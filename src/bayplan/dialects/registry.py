@@ -1,4 +1,4 @@
-"""The families of the scheduler and of admission: tables by kind, and by the dialect of a gang."""
+"""The families of the scheduler, of admission and of webhooks: by kind, and by the dialect of a gang."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.encode.gang_dialect import GangDialect
 from bayplan.dialects.kube.gang.events import SchedulingDecoder
+from bayplan.dialects.kueue.conversion.workload import GROUP, V1BETA2
 from bayplan.dialects.kueue.decode import slots, workload_devices
 from bayplan.dialects.kueue.decode.job_dialect import JobDialect
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.kueue.decode.workload_devices import WorkloadDevices
 from bayplan.dialects.kueue.fields.counting import NO_TRANSFORMATIONS, Counting
 from bayplan.dialects.kueue.status.misfit_messages import misfit_message
+from bayplan.dialects.kueue.webhooks.reviews import QueueFacts
 from bayplan.dialects.kueue.workload_dialect import WorkloadDialect
 from bayplan.dialects.nrt.decoder import NumaReportDecoder
 from bayplan.dialects.nrt.hints import zone_hint
+from bayplan.dialects.reviews import NO_LOOK_UPS, LookUps, Reviewed, WatchedFacts
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 
@@ -30,22 +33,38 @@ __all__ = [
     "ADMISSION_KINDS",
     "KINDS",
     "NO_TRANSFORMATIONS",
+    "REVIEWED_AS",
     "SCHEDULER",
     "AdmissionDialects",
     "Counting",
     "PodSpecCache",
     "SchedulerDialects",
+    "reviews",
+    "watched_facts",
 ]
 
 KINDS = (
     *(*GangDialect.kinds, *JobDialect.kinds, *NumaReportDecoder.kinds, *GroupDialect.kinds),
-    *slots.WorkloadSlots.kinds,
-    slots.WorkloadSlots.templates,
+    *(*slots.WorkloadSlots.kinds, slots.WorkloadSlots.templates, *slots.FlavorReader.kinds),
 )
 ADMISSION_KINDS = (
     *(*WorkloadDialect.kinds, *NumaReportDecoder.kinds, *volumes.KINDS),
     *workload_devices.KINDS,
 )
+
+REVIEWED_AS = {GROUP: V1BETA2}
+"""The version in which webhook functions get the objects of a group; the API server converts to it."""
+
+
+def reviews(look_ups: LookUps = NO_LOOK_UPS) -> Iterator[Reviewed]:
+    """The webhook functions of all families; those of one resource are called in this order."""
+    for family in (WorkloadDialect, GangDialect, GroupDialect, JobDialect, NumaReportDecoder):
+        yield from family.reviews(look_ups)
+
+
+def watched_facts() -> WatchedFacts:
+    """What the look-ups of webhook functions need of watched objects."""
+    return QueueFacts()
 
 
 class SchedulerDialects:
@@ -68,7 +87,7 @@ class SchedulerDialects:
             self._group_dialect,
             JobDialect(frozenset(schedulers) - self.one_by_one),
         )
-        self.readers: tuple[Reader, ...] = (*self.dialects, self.numa)
+        self.readers: tuple[Reader, ...] = (*self.dialects, self.numa, slots.FlavorReader())
         self.statuses: StatusSource = GroupStatuses(self.groups)
         self.slots: SlotReader = slots.WorkloadSlots(self.pods.devices)
         self.binding_notes = zone_hint

@@ -20,10 +20,12 @@ from bayplan.simulator.shared.run import SharedSimulation
 from bayplan.simulator.subgroups.run import TreesSimulation
 
 GANGS, JOBS, PODS, TREES, SHARED, SPLIT = "gangs", "jobs", "pods", "trees", "shared", "split"
+CLAIMS = "claims"
 PLAYS: dict[str, Callable[[int], SimulationRun]] = {
     GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
     JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
     PODS: PodsSimulation,  # gangs of the gang API, plain pods and jobs, with preemption and contention
+    CLAIMS: partial(PodsSimulation, devices=True),  # the same with devices by claim, and their drivers
     TREES: TreesSimulation,  # groups with sub-groups that share nodes by queue, and jobs put into groups
     SHARED: SharedSimulation,  # queued jobs, groups, gangs and plain pods on the same nodes, under all roles
     SPLIT: partial(SharedSimulation, processes=2),  # the same with admission and binding in two processes

@@ -103,7 +103,7 @@ class FakeClaimController:
             title = f"{name}-{entry['name']}"[:NAME_MAX]
             claim = self.claims.get((namespace, f"{title}-{suffix(uid_of(pod), entry['name'])}"))
             if claim is None:
-                yield create(CLAIMS, _claim_for(pod, entry["name"], title, template))
+                yield create(CLAIMS, claim_for(pod, entry["name"], title, template))
             elif is_owned_by(claim, pod):
                 added.append({"name": entry["name"], "resourceClaimName": name_of(claim)[1]})
         if added:
@@ -140,7 +140,8 @@ class FakeClaimController:
         return any(pod is not None and is_owned_by(claim, pod) and phase_of(pod) in OVER for pod in pods)
 
 
-def _claim_for(pod: Object, entry: str, title: str, template: Object) -> Object:
+def claim_for(pod: Object, entry: str, title: str, template: Object) -> Object:
+    """The claim that is made from a template for an entry of a pod."""
     meta = template["spec"].get("metadata") or {}
     return {
         "metadata": {

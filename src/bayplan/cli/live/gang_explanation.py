@@ -9,6 +9,7 @@ from bayplan.cli.live.scheduled_state import Scheduled, pods_by_node, since_text
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.numa import drawn
 from bayplan.dialects.kai.status.advice import advice
+from bayplan.explanation.devices import asked_text, device_lines
 from bayplan.explanation.reasons import FITS_NEXT, NOT_TRIED
 from bayplan.explanation.text import amount_text, counted, oversized_text, short_resources, shown_name
 from bayplan.model.assignment import Misfit
@@ -150,6 +151,9 @@ def parts_text(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, 
             for name in sorted(pod.amounts)
             if name != PODS
         ]
+        devices = pod.spec.signature.devices
+        if devices is not None and devices.claims:
+            each.append(f"devices by {asked_text(devices)}")
         rank = pod.spec.priority if priority is None else priority
         text = f"{', '.join(each) or 'no requests'}, priority {rank}"
         counts[text] = counts.get(text, 0) + 1
@@ -169,6 +173,7 @@ def _outcome(controller: SchedulerController, plan: Plan, ref: Ref) -> Iterator[
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
             yield from too_large(controller, ref)
+            yield from lacking_devices(controller, ref)
             yield from nearest_lines(action.rejection.misfit)
             known = controller.groups.groups.get(ref)
             if known is not None and (todo := advice(action.rejection, known.group)):
@@ -188,6 +193,16 @@ def too_large(controller: SchedulerController, ref: Ref) -> list[str]:
         oversized(nodes, "", {name: one for name, one in shape if name != PODS}) for shape in sorted(shapes)
     ]
     return [oversized_text(one) for one in sizes if one is not None]
+
+
+def lacking_devices(controller: SchedulerController, ref: Ref) -> Iterator[str]:
+    """What pending pods ask for by claim, and why nodes have no devices for them."""
+    store = controller.state.store
+    supply, (_, nodes) = store.devices.supply(), store.nodes.flat.view()
+    if supply is not None:
+        for devices in dict.fromkeys(pod.spec.signature.devices for pod in controller.state.pending(ref)):
+            if devices is not None:
+                yield from device_lines(supply, nodes.node_index, devices)
 
 
 def nearest_lines(misfit: Misfit | None) -> Iterator[str]:

@@ -1,12 +1,18 @@
-"""Topologies as tables and as JSON records: free capacity and the largest gang that fits, by level."""
+"""Topologies as tables and JSON records: free capacity, devices by class, the largest gang that fits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import percent, table
+from bayplan.dialects.api import Kind
+from bayplan.dialects.errors import Forbidden, NotServed
+from bayplan.dialects.kube.devices.objects import DeviceObjects
+from bayplan.dialects.kube.devices.wire import CLAIMS, CLASSES, SLICES
 from bayplan.explanation.text import (
     amount_text,
     amounts_json,
@@ -16,6 +22,7 @@ from bayplan.explanation.text import (
     short_resources,
     unit,
 )
+from bayplan.model.devices.inventory import DeviceClass, DeviceKey, DeviceSlice
 from bayplan.model.summary import LevelSummary
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.reports.queries import (
@@ -29,22 +36,38 @@ from bayplan.state.reports.queries import (
 from bayplan.state.reports.summaries import levels
 
 LEVEL, LABEL, DOMAINS, LARGEST, BROKEN = "LEVEL", "LABEL", "DOMAINS", "LARGEST GANG", "FRAGMENTED"
+CLASS, FREE = "CLASS", "FREE"
+SELECTED = 1
 
 
-def topology_tables(live: Live, *, wide: bool) -> list[str]:
-    """One table for each topology, from its widest level down."""
+@dataclass(frozen=True, slots=True)
+class ClassDevices:
+    """The devices of one class: of each node the free ones, and all that there are."""
+
+    name: str
+    free: Mapping[str, int] = field(default_factory=dict)  # by node; "" for devices of no single node
+    total: int = 0
+
+    @property
+    def free_total(self) -> int:
+        return sum(self.free.values())
+
+
+def topology_tables(live: Live, *, wide: bool, devices: Sequence[ClassDevices] = ()) -> list[str]:
+    """One table for each topology, from its widest level down, and one of its devices by class."""
     shape = commonest_shape(live.state)
     lines: list[str] = []
     for name, supply in sorted(live.state.usage.supplies().items()):
         lines += [""] if lines else []
         lines += [f"{name}: {_hosts(supply)}"]
         lines += [f"  {line}" for line in _table(live, name, supply, shape, wide=wide)]
+        lines += [f"  {line}" for line in ("", *device_table(devices, supply))] if devices else []
     if shape:
         lines += ["", f"pods with the most common requests: {shape_text(shape)}"]
     return lines
 
 
-def topology_records(live: Live) -> list[dict[str, Any]]:
+def topology_records(live: Live, devices: Sequence[ClassDevices] = ()) -> list[dict[str, Any]]:
     """One JSON record for each topology."""
     shape = commonest_shape(live.state)
     return [
@@ -59,6 +82,7 @@ def topology_records(live: Live) -> list[dict[str, Any]]:
                     levels(live.state, name), largest_by_level(supply, shape), strict=True
                 )
             ],
+            **({"devices": device_records(devices, supply)} if devices else {}),
         }
         for name, supply in sorted(live.state.usage.supplies().items())
     ]
@@ -115,3 +139,91 @@ def _record(supply: CapacitySnapshot, level: LevelSummary, largest: Largest) -> 
             for room in level.capacities
         ],
     }
+
+
+# ── devices by class ─────────────────────────────────────────────────────────────────────────────────
+
+
+def devices_by_class(live: Live) -> list[ClassDevices]:
+    """All classes; none where the cluster has none, or the user may not list devices."""
+    objects = DeviceObjects()
+    for kind in (CLASSES, SLICES, CLAIMS):
+        for event in _seen(live, kind):
+            for _ in objects.changes(event):
+                pass
+    held = {
+        device.key
+        for claim in objects.claims.values()
+        if claim.allocation is not None
+        for device in claim.allocation.devices
+        if not device.admin
+    }
+    return [_of_class(objects, one, held) for _, one in sorted(objects.classes.items())]
+
+
+def _seen(live: Live, kind: Kind) -> list[Any]:
+    try:
+        return live.seen(kind)
+    except (NotServed, Forbidden):
+        return []
+
+
+def _of_class(objects: DeviceObjects, one: DeviceClass, held: set[DeviceKey]) -> ClassDevices:
+    free: dict[str, int] = {}
+    total = 0
+    for part in _newest(objects.slices):
+        for index, device in enumerate(part.devices):
+            if _is_selected(objects, one, part, index):
+                total += 1
+                if part.key(device) not in held:
+                    free[part.reach.node] = free.get(part.reach.node, 0) + 1
+    return ClassDevices(one.name, free, total)
+
+
+def _newest(slices: Mapping[str, DeviceSlice]) -> Iterator[DeviceSlice]:
+    """The slices of the newest generation of each pool."""
+    newest: dict[Any, int] = {}
+    for part in slices.values():
+        newest[part.pool] = max(newest.get(part.pool, part.generation), part.generation)
+    return (part for part in slices.values() if part.generation == newest[part.pool])
+
+
+def _is_selected(objects: DeviceObjects, one: DeviceClass, part: DeviceSlice, index: int) -> bool:
+    for expression in one.selectors:
+        verdicts = objects.selectors.select(expression, part) if expression is not None else None
+        if verdicts is None or verdicts.flaw or verdicts.matches[index] != SELECTED:
+            return False
+    return True
+
+
+def most_by_level(one: ClassDevices, supply: CapacitySnapshot) -> dict[str, int]:
+    """By level: the most free devices in one of its domains."""
+    rows = [one.free.get(node.name, 0) for node in supply.tree.nodes.tolist()]
+    return {
+        level: max((sum(rows[first:last]) for first, last in _ranges(supply, at)), default=0)
+        for at, level in enumerate(supply.tree.levels)
+    }
+
+
+def _ranges(supply: CapacitySnapshot, level: int) -> Iterator[tuple[int, int]]:
+    starts = [*supply.tree.starts[level].tolist(), supply.tree.rows]
+    yield from pairwise(starts)
+
+
+def device_table(classes: Sequence[ClassDevices], supply: CapacitySnapshot) -> list[str]:
+    """One row for each class."""
+    names = short_levels(supply.tree.levels)
+    heads = [f"MOST IN ONE {names[level].upper()}" for level in supply.tree.levels]
+    rows: list[list[object]] = [
+        [one.name, f"{one.free_total} of {one.total}", *most_by_level(one, supply).values()]
+        for one in classes
+    ]
+    return table([CLASS, FREE, *heads], rows, (FREE, *heads))
+
+
+def device_records(classes: Sequence[ClassDevices], supply: CapacitySnapshot) -> list[dict[str, Any]]:
+    """One JSON record for each class."""
+    return [
+        {"class": one.name, "free": one.free_total, "total": one.total, "largest": most_by_level(one, supply)}
+        for one in classes
+    ]

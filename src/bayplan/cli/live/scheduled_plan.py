@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.cli.live.gang_explanation import decide_now, nearest_lines, parts_text, too_large
+from bayplan.cli.live.gang_explanation import (
+    decide_now,
+    lacking_devices,
+    nearest_lines,
+    parts_text,
+    too_large,
+)
 from bayplan.cli.live.pending_explanation import Sections
 from bayplan.cli.live.scheduled_state import Scheduled
 from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
@@ -33,6 +39,7 @@ class ScheduledPlan:
     reasons: list[str] = field(default_factory=list)
     nearest: list[str] = field(default_factory=list)
     too_large: list[str] = field(default_factory=list)  # pods that fit no node, even an empty one
+    devices: list[str] = field(default_factory=list)  # what nodes lack for their claims
 
     @property
     def starting(self) -> int:
@@ -58,6 +65,7 @@ def plan_scheduled(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -
                 case ReportUnschedulable():
                     result.reasons.append(controller.message_for(ref, action.rejection))
                     result.too_large += too_large(controller, ref)
+                    result.devices += lacking_devices(controller, ref)
                     result.nearest += nearest_lines(action.rejection.misfit)
     return result
 
@@ -85,6 +93,10 @@ def answer_parts(
         ]
     if result.too_large:
         sections["too large"] = list(dict.fromkeys(result.too_large))
+    if result.devices:
+        sections["devices"] = [
+            line.removeprefix("devices: ").strip() for line in dict.fromkeys(result.devices)
+        ]
     if result.nearest:
         sections["closest"] = [result.nearest[0].removeprefix("closest: ")]
     if one.notes:

@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.decoding import Wire
-from bayplan.cli.live.planned_pods import PODS_MAX, as_created, job_pods, pod_count, started
+from bayplan.cli.live.planned_pods import (
+    PODS_MAX,
+    PlannedClaims,
+    as_created,
+    job_pods,
+    pod_count,
+    started,
+)
 from bayplan.cli.live.scheduled_state import DEFAULT, Scheduled, names_of, read_scheduled
 from bayplan.cli.live.state import Live
 from bayplan.dialects.api import Event, Happened, Kind
@@ -19,6 +26,7 @@ from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.kai.api import wire as kai
 from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kube.decode.wire import PODS_KIND
+from bayplan.dialects.kube.devices.wire import CLAIMS
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.gang.objects import DIALECT as GANG
 from bayplan.dialects.kube.gang.objects import GANG_KINDS, POD_GROUPS
@@ -57,6 +65,17 @@ class DraftObjects:
     members: dict[str, list[PodKey]] = field(default_factory=dict)  # the pods of each document, by its title
     groups: dict[str, Ref] = field(default_factory=dict)  # by title
     number: int = 0
+    claims: PlannedClaims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.claims = PlannedClaims(self.live.get)
+
+    def add_device_object(self, kind: Kind, obj: Object) -> None:
+        """Add a claim for devices that pods name, or a template of claims."""
+        if kind.kind == CLAIMS.kind:
+            self._apply(CLAIMS, as_created(obj, self._next(), self.live.now))
+        else:
+            self.claims.add_template(obj)
 
     def state(self) -> Scheduled:
         """The scheduler's state, read at the first use."""
@@ -122,6 +141,11 @@ class DraftObjects:
         created = as_created({**pod, "spec": spec}, self._next(), self.live.now)
         key = PodKey(created["metadata"].get("namespace") or "default", created["metadata"]["name"])
         self.members.setdefault(title, []).append(key)
+        created, claims = self.claims.made_for(
+            created, lambda claim: as_created(claim, self._next(), self.live.now)
+        )
+        for claim in claims:
+            self._apply(CLAIMS, claim)
         self._apply(PODS_KIND, created)
 
     def _with_our_scheduler(self, job: Object, title: str) -> Object:

@@ -9,6 +9,7 @@ from typing import Any
 from bayplan.assembly.webhooks import registry
 from bayplan.backends.conversion import convert
 from bayplan.cli.config.read_files import InputDocument, InputProblem
+from bayplan.cli.live.planned_pods import DEVICE_KINDS
 from bayplan.cli.live.scheduled_state import Scheduled
 from bayplan.cli.live.scheduled_submissions import DraftObjects, ScheduledSubmission, kind_of_group
 from bayplan.cli.live.state import RULES, Live, Object
@@ -38,7 +39,7 @@ CLASSES = {
     "PriorityClass": Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
 }
 COPIES_MAX = 1000
-SET_UP = {kind.kind: kind for kind in (*RULES, *CLASSES.values())}
+SET_UP = {kind.kind: kind for kind in (*RULES, *CLASSES.values(), *DEVICE_KINDS)}
 """Kinds that gangs refer to; such objects may be in the same files."""
 BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 API = f"{GROUP}/{VERSION}"
@@ -161,6 +162,9 @@ class SubmissionReader:
         title = f"{kind.kind} {Field(named).at('metadata', 'name').text()}"
         if kind.kind in CLASSES:
             self.classes[kind.kind, title.partition(" ")[2]] = named
+            return
+        if kind in DEVICE_KINDS:
+            self.drafts.add_device_object(kind, named)
             return
         if kind.group == GROUP and named["apiVersion"] != kind.api_version and kind.kind in CONVERSIONS:
             named = convert(named, kind.api_version)

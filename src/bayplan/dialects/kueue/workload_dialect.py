@@ -22,6 +22,7 @@ from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_o
 from bayplan.dialects.kueue.status.queue_path import QueueChanges, status_due
 from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
 from bayplan.dialects.kueue.status.rejection_messages import reason
+from bayplan.dialects.kueue.webhooks.reviews import reviews
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
@@ -61,6 +62,8 @@ class WorkloadDialect(QueueDialect):
         self.counting, self.protects, self.pod_specs = counting, protects, pod_specs
         self.devices = devices
         self.queue_changes = QueueChanges()
+
+    reviews = staticmethod(reviews)
 
     # ── decode ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -182,7 +182,7 @@ class DeviceSearch:
             return False
         if found.part.unusable or (device.consumes and not features.counters):
             return False
-        if features.taints and _is_tainted(device, ask.ask):
+        if features.taints and is_tainted(device, ask.ask):
             return False
         has_shares = found.key in self._shares or self.in_use.has_shares(found.key)
         counted = bool(device.consumes) and not (shared and has_shares)
@@ -286,7 +286,7 @@ class DeviceSearch:
         )
 
 
-def _is_tainted(device: Device, ask: DeviceAsk) -> bool:
+def is_tainted(device: Device, ask: DeviceAsk) -> bool:
     """Whether a taint that matters is not tolerated; taints with unknown effects do not matter."""
     return any(
         taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not any(one.accepts(taint) for one in ask.tolerations)

@@ -32,6 +32,7 @@ from bayplan.placement.pods.counting import (
     needs_only_resources,
     needs_own_batch,
     repels_itself,
+    shared_device_domains,
 )
 from bayplan.placement.pods.exact_assign import assign_by_search, assign_most_by_search
 from bayplan.placement.pods.node_choice import choose, packed_order, ranked_order
@@ -366,7 +367,7 @@ def _together_at_most(task: AssignmentTask, batch: PodBatch) -> int:
 
 
 def _other_orders(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], Bools | None]]:
-    """Batches in other orders; then, for pods with required affinity, one domain at a time."""
+    """Batches in other orders; then, for pods that have to be together, one domain at a time."""
     constrained_first = tuple(sorted(task.batches, key=lambda batch: is_unconstrained(batch.shape)))
     for order in dict.fromkeys((constrained_first, task.batches[::-1])):
         if order != task.batches:
@@ -376,10 +377,13 @@ def _other_orders(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], 
         for domain in np.argsort(-room, kind="stable")[:DOMAINS_TRIED_MAX].tolist():
             if room[domain]:
                 in_domain = value == domain
-                yield (
-                    task.batches,
-                    in_domain if task.allowed_nodes is None else in_domain & task.allowed_nodes,
-                )
+                yield task.batches, _within(task, in_domain)
+    for in_domain in shared_device_domains(task.overlay, task.batches, task.allowed_nodes, DOMAINS_TRIED_MAX):
+        yield task.batches, _within(task, in_domain)
+
+
+def _within(task: AssignmentTask, domain: Bools) -> Bools:
+    return domain if task.allowed_nodes is None else domain & task.allowed_nodes
 
 
 def _room_by_value(task: AssignmentTask, batches: Sequence[PodBatch], key: str) -> tuple[Ints, Ints]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from bayplan.model.filter_failure import FilterReason
 from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.node_index import domains as values_of
+from bayplan.placement.cluster.node_index import terms_mask
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.pod_index import PodQuery
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.numa.snapshot import aligned_copies, numa_request_of
 from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.batches import PodBatch
 
 COUNT_MAX = 2**31 - 1
 CURED_BY_PEERS = (FilterReason.POD_AFFINITY, FilterReason.SPREAD)
@@ -114,3 +118,26 @@ def most_pods(
         where &= allowed_nodes
     one_each = bool(shape.ports)
     return capacity_for(overlay.filter_input, shape, where, 1 if one_each else limit)
+
+
+def shared_device_domains(
+    overlay: NodeOverlay, batches: Sequence[PodBatch], allowed_nodes: Bools | None, most: int
+) -> Iterator[Bools]:
+    """Nodes among which the pods of a gang find the devices of a claim that they share.
+
+    Devices of one node restrict the gang to that node, those of a network to the nodes that reach them. First
+    the nodes with room for the most pods, at most `most`.
+    """
+    supply = overlay.filter_input.devices
+    if supply is None or not any(shares_devices(batch.shape) for batch in batches):
+        return
+    room = np.zeros(len(overlay), dtype=np.int64)
+    for batch in batches:
+        rows, counts = most_pods(overlay, batch.shape, allowed_nodes, len(batch.keys))
+        room[rows] += counts
+    order = np.argsort(-room, kind="stable")
+    for row in order[room[order] > 0][:most].tolist():
+        yield np.arange(len(overlay)) == row
+    reaches = dict.fromkeys(part.reach.terms for part in supply.counter.allocator.index.shared)
+    for terms in islice((one for one in reaches if one is not None), most):
+        yield terms_mask(overlay.filter_input.node_snapshot.node_index, terms)

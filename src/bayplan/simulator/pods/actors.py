@@ -241,6 +241,8 @@ class PodActors:
         for pod in self._pods():
             if is_ours(pod) or pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates"):
                 continue
+            if pod["spec"].get("resourceClaims"):
+                continue  # another actor allocates its devices
             if is_terminating(pod) or self.rng.random() < 0.7:
                 continue
             for node in self._one_of(self.store.list(PLAIN_NODES).items):

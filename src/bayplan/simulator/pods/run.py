@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from bayplan.backends.embedded.kinds.gangs import GangApi
+from bayplan.backends.fake_controllers.device_claims import CLAIMS
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kube.decode.wire import PODS_KIND
@@ -22,6 +23,9 @@ from bayplan.simulator.core.scheduler_simulation import RESTING_STATES, Schedule
 from bayplan.simulator.core.simulation import EPOCH, NEVER
 from bayplan.simulator.pods.actors import PodActors
 from bayplan.simulator.pods.checkers import PodChecker, check_pending_reasons
+from bayplan.simulator.pods.device_actors import DeviceActors
+from bayplan.simulator.pods.device_checker import DeviceChecker, idle_claims
+from bayplan.simulator.pods.device_world import with_devices
 from bayplan.simulator.pods.gang_view import is_pending
 from bayplan.simulator.pods.world import group_kind, pods_world
 from bayplan.state.scheduling.queue import EntryState
@@ -41,20 +45,29 @@ class PodsSimulation(SchedulerSimulation):
     fault_seconds = 80.0
     quiet_seconds = 1200.0
 
-    def __init__(self, seed: int, chances: Chances | None = None) -> None:
-        rng = Random(f"pods {seed}")
+    def __init__(self, seed: int, chances: Chances | None = None, *, devices: bool = False) -> None:
+        rng, device_rng = Random(f"pods {seed}"), Random(f"devices {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
-        self.world = pods_world(rng, ARRIVAL_SECONDS)
+        self.world, slices = pods_world(rng, ARRIVAL_SECONDS), []
+        if devices:
+            claiming = with_devices(self.world, device_rng)
+            self.world, slices = claiming.pods, claiming.slices
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
         self.create_initial(self.world.nodes, self.world.rules)
+        self.device_actors = (
+            DeviceActors(self.store, device_rng, slices, EPOCH, self.fault_seconds) if devices else None
+        )
         self.actors = PodActors(
             self.store, rng, self.world, group_kind(self.world.version), EPOCH, self.fault_seconds
         )
         self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "groups": self.actors.groups,
                       "events": EVENTS, "jobs": resource("Job"), "jobsets": resource("JobSet")}  # fmt: skip
-        self.compared = tuple(self.kinds)
         self.environment = (self.actors.step, self.fake_controllers().step)
-        self.checker = PodChecker(self.world.profile.heal_seconds)
+        if self.device_actors is not None:
+            self.kinds["resourceclaims"] = CLAIMS
+            self.environment = (self.actors.step, self.device_actors.step, self.fake_controllers().step)
+        self.compared = tuple(self.kinds)
+        self.checker, self.device_checker = PodChecker(self.world.profile.heal_seconds), DeviceChecker()
 
     def controllers(self) -> Sequence[Controller]:
         self.scheduler = SchedulerController(self.world.profile)
@@ -63,6 +76,8 @@ class PodsSimulation(SchedulerSimulation):
 
     def recover_all(self) -> None:
         self.actors.recover_all()
+        if self.device_actors is not None:
+            self.device_actors.recover_all()
 
     def problems(self) -> Iterator[str]:
         yield from check_consistency(self.scheduler.state)
@@ -70,6 +85,9 @@ class PodsSimulation(SchedulerSimulation):
         yield from self.checker.check(
             self.listed, self.now, self._known_node, self.actors.disturbed, exact=exact
         )
+        if self.device_actors is not None:
+            heal_seconds = self.world.profile.heal_seconds
+            yield from self.device_checker.check(self.listed, self.now, heal_seconds)
 
     def _known_node(self, pod: dict[str, Any]) -> str:
         meta = pod["metadata"]
@@ -86,7 +104,8 @@ class PodsSimulation(SchedulerSimulation):
             return
         fresh = SchedulerController(self.world.profile)
         view = self.load_fresh(fresh)
-        yield from check_same_state(state, fresh.state, with_nominations=self.outcome_lost_at == -NEVER)
+        nominations_known = self.outcome_lost_at == -NEVER and self.device_actors is None
+        yield from check_same_state(state, fresh.state, with_nominations=nominations_known)
         for action in self.would_do(fresh, view):
             if isinstance(action, Bind):
                 yield f"pod {action.pod.key.name} would fit on {action.node} but is pending"
@@ -100,9 +119,12 @@ class PodsSimulation(SchedulerSimulation):
         yield from self.checker.check(
             self.listed, self.end, self._known_node, self.actors.disturbed, exact=False
         )
-        yield from self.checker.check_useful_preemptions(
-            max(self.actors.disturbed_at, self.started_at, self.outcome_lost_at) + UNCERTAIN_SECONDS
-        )
+        disturbed_at = max(self.actors.disturbed_at, self.started_at, self.outcome_lost_at)
+        if self.device_actors is not None:
+            disturbed_at = max(disturbed_at, self.device_actors.disturbed_at)
+            for _, idle in idle_claims(self.listed("resourceclaims"), self.listed("pods")):
+                yield f"{idle} in the end"
+        yield from self.checker.check_useful_preemptions(disturbed_at + UNCERTAIN_SECONDS)
         yield from check_pending_reasons(self.listed)
 
     def summarize(self) -> None:
@@ -110,6 +132,8 @@ class PodsSimulation(SchedulerSimulation):
         self.report.jobs = len(self.checker.bound) + sum(map(is_pending, pods))
         self.report.finished = len(self.checker.bound)
         self.report.faults.update(self.actors.injected)
+        if self.device_actors is not None:
+            self.report.faults.update(self.device_actors.injected)
         self.report.faults["displaced"] += len(self.checker.preempted)
 
 
@@ -118,8 +142,12 @@ def check_same_state(
 ) -> Iterator[str]:
     """Two idle schedulers have the same state, whatever events led to it.
 
-    Clearing a nomination is written once; if that write was lost, the API still has it.
+    Clearing a nomination is written once; if that write was lost, the API still has it. So it has if the
+    binding of a nominated pod was given up while its claims were written. Hosts for open slots of domains
+    are chosen when they are needed.
     """
+    own.store.claims.settle()
+    fresh.store.claims.settle()
     for what, own_part, fresh_part in (
         ("the ledger", own.store.nodes.ledger.by_node(), fresh.store.nodes.ledger.by_node()),
         ("the index", _indexed(own), _indexed(fresh)),
@@ -131,6 +159,7 @@ def check_same_state(
         ),
         ("the gang specs", own.store.specs, fresh.store.specs),
         ("the gang states", _gang_states(own), _gang_states(fresh)),
+        ("the devices in use", _held_devices(own), _held_devices(fresh)),
     ):
         if own_part != fresh_part:
             keys = sorted(
@@ -148,18 +177,32 @@ def _first_difference(own_part: Any, fresh_part: Any) -> str:
 def _placed(state: SchedulingState) -> dict[Any, Pod]:
     """Placed pods by key. The pod set and rank of a terminating pod do not count."""
     return {
-        key: replace(pod, pod_set="", rank=0) if pod.terminating else pod
+        key: replace(_without_devices(pod), pod_set="", rank=0) if pod.terminating else _without_devices(pod)
         for key, pod in state.store.placed.items()
     }
 
 
+def _without_devices(pod: Pod) -> Pod:
+    """A bound pod without what it needed of devices: only a scheduler that saw it pending knows that."""
+    signature = replace(pod.spec.signature, devices=None)
+    return replace(pod, spec=replace(pod.spec, signature=signature, device_claims=(), new_claims=()))
+
+
 def _indexed(state: SchedulingState) -> dict[Any, Any]:
     names = {slot: name for name, slot in state.store.index.slots.numbers.items()}
-    return {key: (names[one.node], one.shape, one.leaving) for key, one in state.store.index.pods.items()}
+    return {
+        key: (names[one.node], replace(one.shape, devices=None), one.leaving)
+        for key, one in state.store.index.pods.items()
+    }
 
 
 def _nominated(state: SchedulingState) -> dict[Any, str]:
     return {key: node for key, (_, node) in state.store.nominations.items()}
+
+
+def _held_devices(state: SchedulingState) -> dict[Any, Any]:
+    supply = state.store.devices.supply()
+    return {} if supply is None else dict(supply.holdings.allocations)
 
 
 def _gang_states(state: SchedulingState) -> dict[Any, Any]:

@@ -287,7 +287,7 @@ class AdmissionState:
         """Gangs that have lost hosts to other pods are placed again, or evicted."""
         found = [entry for ref in self.taken.check() if (entry := self.pending.entries.get(ref)) is not None]
         for entry in sorted(found, key=lambda entry: entry.rank):
-            entry.has_started = self.taken.has_started(entry.queued_gang.gang.source)
+            entry.has_started = self.taken.may_move(entry.queued_gang.gang.source)
             self._update_state(entry)
             if entry.state is QueueEntryState.PLACING:
                 self.pending.move(entry, QueueEntryState.PLACING, 0.0)
@@ -320,6 +320,7 @@ class AdmissionState:
             self.usage.known,
             self.numa.stocks(supplies),
             self.binding.view(),
+            self.taken.domains.all(),
         )
 
     def inactive_queues(self) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from bayplan.model.devices.claims import DeviceAllocation, DeviceClaim, DeviceClaimKey, DeviceFeatures
 from bayplan.model.devices.inventory import (
     DeviceClass,
+    DeviceKey,
     DeviceSlice,
     PoolKey,
     SelectDevices,
@@ -35,6 +36,7 @@ class DeviceState:
         self.claims: dict[DeviceClaimKey, DeviceClaim] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.slices: dict[str, DeviceSlice] = {}
+        self.allocated_by_others = 0  # how many allocations were seen that were not decided here
         self.assumed: dict[DeviceClaimKey, DeviceAllocation] = {}
         self._assumed_by: dict[DeviceClaimKey, set[PodKey]] = {}
         self._assumed_of: dict[PodKey, tuple[DeviceClaimKey, ...]] = {}
@@ -66,6 +68,24 @@ class DeviceState:
     def users(self) -> Iterable[PodKey]:
         """The pods that claims are reserved for."""
         return self._claims_of
+
+    def is_contested(self, key: DeviceClaimKey) -> bool:
+        """Whether another claim shows a device that this one shows as well, and cannot share."""
+        mine = self._exclusive(key)
+        return any(
+            not mine.isdisjoint(self._exclusive(other))
+            for pool in {PoolKey(device.driver, device.pool) for device in mine}
+            for other in self._by_pool.get(pool, ())
+            if other != key
+        )
+
+    def _exclusive(self, key: DeviceClaimKey) -> set[DeviceKey]:
+        """The devices that a claim shows and has for itself."""
+        claim = self.claims.get(key)
+        allocation = None if claim is None else claim.allocation
+        if allocation is None:
+            return set()
+        return {one.key for one in allocation.devices if not one.admin and one.share is None}
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,6 +142,13 @@ class DeviceState:
 
     def _claim_changed(self, key: DeviceClaimKey, now: DeviceClaim | None) -> bool:
         before = self.claims.get(key)
+        if (
+            before is not None
+            and before.allocation is None
+            and now is not None
+            and now.allocation is not None
+        ):
+            self.allocated_by_others += key not in self.assumed
         if now is None:
             self.claims.pop(key, None)
         else:

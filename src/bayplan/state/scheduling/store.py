@@ -13,6 +13,8 @@ from bayplan.model.change import (
     DeviceObjectSeen,
     FairQueueLost,
     FairQueueSeen,
+    FlavorLost,
+    FlavorSeen,
     GangSpecLost,
     GangSpecSeen,
     ImagesSeen,
@@ -176,6 +178,10 @@ class SchedulingStore:
                 )
             case NumaReportLost(name):
                 self.notes.event(WakeupEvent.NUMA_CHANGED, self.numa.report_removed(name))
+            case FlavorSeen(flavor):
+                self.claims.flavor_changed(flavor.name, flavor)
+            case FlavorLost(name):
+                self.claims.flavor_changed(name, None)
             case FairQueueSeen(queue):
                 self._fair_queue_seen(queue)
             case FairQueueLost(name):

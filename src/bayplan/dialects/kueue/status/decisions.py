@@ -165,6 +165,11 @@ def eviction_message(action: EvictGang) -> str:
             return f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}"
         case EvictionReason.NODES_TAKEN:
             nodes = ",".join(action.queued_gang.failed_nodes)
+            if " " in nodes:  # domains, given as level and name
+                return (
+                    f"Other pods were bound to nodes of {nodes} before the pods of this Workload, and too "
+                    "little is left there for them. It is evicted as a whole and queued again"
+                )
             return (
                 f"Other pods were bound to node(s) {nodes} of the topology assignment before the pods of "
                 "this Workload. It is evicted as a whole and queued again"

@@ -2,6 +2,12 @@
 
 All claims of the pods that are bound together are allocated and reserved first; until then the bindings are
 held back. If a claim cannot be written, the others are released, and the gang is decided on again.
+
+The API server does not compare claims with each other: another scheduler may have allocated the same device
+between our last event and our write. Events of claims come in the order of the writes. Once an event shows
+our write, all earlier allocations are known, and a pod is bound only if none of them has one of its devices.
+Another scheduler may still be about to write what it decided on before it saw ours, and would not notice: so
+bindings wait a moment longer, and longer still while another scheduler is seen to allocate devices.
 """
 
 from __future__ import annotations
@@ -26,6 +32,10 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
 
 HELD_SECONDS = ASSUMED_SECONDS - 2.0  # then the gang is decided on again
+PAUSE_SECONDS = 0.1  # between the event that shows our writes and the bindings
+PAUSE_BESIDE_OTHERS_SECONDS = 0.5  # the same while another scheduler allocates devices
+OTHERS_SECONDS = 60.0  # it does so still if it did within this time
+NEVER = float("inf")
 Follow = Callable[[Ref, Sequence[Bind], float], list[Write]]
 
 
@@ -46,7 +56,7 @@ class ClaimTask:
     consumers: list[ClaimConsumer] = field(default_factory=list)
     writing: bool = False
     written: bool = False  # it may have been reserved by us
-    done: bool = False
+    done: bool = False  # reserved, as the answer to the last write or the last event shows
 
 
 @dataclass(slots=True)
@@ -57,6 +67,7 @@ class HeldBindings:
     binds: tuple[Bind, ...]
     tasks: dict[DeviceClaimKey, ClaimTask]
     until: float
+    ready_at: float | None = None  # when the bindings may be written; None: a claim is not ready
 
 
 class LostClaim(Exception):
@@ -71,6 +82,7 @@ class DeviceBinding:
         self.held: dict[int, HeldBindings] = {}
         self.failed: list[Bind] = []  # to be settled
         self._numbers = count(1)
+        self._allocated_by_others, self._others_until = 0, -NEVER
 
     def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
         """The bindings of a gang, or the writes to claims that must precede them."""
@@ -105,18 +117,22 @@ class DeviceBinding:
     def reconcile(self, now: float) -> list[Write]:
         """Go on with claims of which a newer version was seen; give up those that wait for too long."""
         writes: list[Write] = []
+        self._look_at_others(now)
         for batch, held in list(self.held.items()):
             if now >= held.until:
                 writes += self._fail(batch)
                 continue
-            newer = [key for key, task in held.tasks.items() if not task.done and self._renew(key, task)]
-            if newer:
+            newer = [key for key, task in held.tasks.items() if self._renew(key, task)]
+            if newer or all(task.done for task in held.tasks.values()):
                 writes += self._advance(batch, held, newer, now)
         return writes
 
     def next_due(self) -> float:
-        """When the next bindings are given up."""
-        return min((held.until for held in self.held.values()), default=float("inf"))
+        """When the next bindings are written or given up."""
+        return min(
+            (held.until if held.ready_at is None else held.ready_at for held in self.held.values()),
+            default=NEVER,
+        )
 
     def release_unused(self, pods: Iterable[Pod]) -> Iterator[Write]:
         """End allocations of which only these pods make use, none of which can be bound."""
@@ -171,15 +187,55 @@ class DeviceBinding:
                 task.writing = True
                 task.written = task.written or write.subresource == "status"
                 writes.append(write)
-        if not all(task.done for task in held.tasks.values()):
+        if not all(task.done and self._is_seen(key, task) for key, task in held.tasks.items()):
+            held.ready_at = None
             return writes
-        del self.held[batch]
+        if held.ready_at is None:
+            held.ready_at = now + self._pause(now)
+        contested = [task for key, task in held.tasks.items() if self._is_contested(key, task)]
+        if contested:
+            for task in contested:
+                task.written = True  # it is released, even if an earlier process allocated it
+            return writes + self._fail(batch)
+        if now < held.ready_at:
+            return writes
         binds = [one for one in held.binds if self._is_current(one.pod.key, one.pod.uid)]
+        if not all(map(self._still_fits, binds)):
+            return writes + self._fail(batch)
+        del self.held[batch]
         return writes + (self.follow(held.gang, binds, now) if binds else [])
+
+    def _look_at_others(self, now: float) -> None:
+        """Note whether another scheduler allocates devices."""
+        allocated = self.state.store.devices.allocated_by_others
+        if allocated != self._allocated_by_others:
+            self._allocated_by_others, self._others_until = allocated, now + OTHERS_SECONDS
+
+    def _pause(self, now: float) -> float:
+        return PAUSE_BESIDE_OTHERS_SECONDS if now < self._others_until else PAUSE_SECONDS
+
+    def _is_seen(self, key: DeviceClaimKey, task: ClaimTask) -> bool:
+        """Whether an event showed the claim as it was written, or later."""
+        seen = self.state.store.devices.claims.get(key)
+        return seen is not None and not _is_newer(task.claim.version, seen.version)
+
+    def _is_contested(self, key: DeviceClaimKey, task: ClaimTask) -> bool:
+        """Whether another claim has a device of this one, which no other pod uses yet."""
+        ours = {one.uid for one in task.consumers}
+        if any(one.uid not in ours for one in task.claim.reserved_for):
+            return False
+        return self.state.store.devices.is_contested(key)
 
     def _is_current(self, key: PodKey, uid: str) -> bool:
         pod = self.state.store.pods.get(key)
         return pod is not None and pod.uid == uid
+
+    def _still_fits(self, action: Bind) -> bool:
+        """Whether the node exists and has room, which another scheduler may have taken in the meantime."""
+        nodes = self.state.store.nodes
+        return action.node in nodes.by_name and not nodes.lacks(
+            action.node, dict.fromkeys(action.pod.amounts, 0)
+        )
 
     def _supersede(self, pods: set[PodKey]) -> None:
         """Bindings of pods that are decided on again are void."""
