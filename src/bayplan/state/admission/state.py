@@ -66,7 +66,6 @@ class AdmissionState:
         self.numa = NumaUsage(self.numa_policy)
         self.usage = AdmittedUsage(watcher=self.numa.count_gang, cluster=self.cluster)
         self.unmanaged = UnmanagedPods(self.usage)
-        self.ledger = self.unmanaged.ledger
         self.pending, self.reservations = AdmissionQueues(), Reservations()
         self.taken = TakenNodes(self.usage, self.unmanaged, self.numa)
         self.binding = BindingFacts(self.usage, self.unmanaged, self.devices())
@@ -148,7 +147,7 @@ class AdmissionState:
         self._shift(self.unmanaged.deleted(key) if pod is None else self.unmanaged.seen(pod))
 
     def _topology(self, name: str, topology: Topology | None) -> None:
-        if self.usage.set_topology(name, topology, self.ledger.by_node()):
+        if self.usage.set_topology(name, topology, self.unmanaged.ledger.by_node()):
             self._rebuild_quota()
 
     def _rebuild_quota(self) -> None:
