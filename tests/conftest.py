@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bayplan.runtime.process.gc_tuning import collect_rarely
 from tests.support.missing_parts import lacking
 from tests.tiers import FAST, TIERS, longest_first, not_run, sample, shuffled, tier_of_test
 from tools.controlplane.build import build, unavailable
@@ -35,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """A CI machine has every extra, so that no test is left out there for want of one."""
+    collect_rarely()  # as in a process of the product
     missing = [name for name in ("cel_expr_python", "cryptography", "highspy") if find_spec(name) is None]
     if os.environ.get("CI") == "true" and missing:
         pytest.exit(f"not installed: {', '.join(missing)}; run `make venv`", returncode=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -67,8 +68,9 @@ def modules_below(folder: Path) -> dict[str, ast.Module]:
     return modules
 
 
-def imports_of(tree: ast.Module, modules: Modules) -> set[str]:
-    """The modules of ours that a module imports, on its first level, inside functions or for types only."""
+@cache  # several rules ask for the same modules
+def imported_names(tree: ast.Module) -> frozenset[str]:
+    """The modules and names of ours that a module imports, the deepest ones only."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -76,7 +78,12 @@ def imports_of(tree: ast.Module, modules: Modules) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     below = {name.removeprefix("bayplan.") for name in names if name.startswith("bayplan.")}
-    deepest = {name for name in below if not any(other.startswith(f"{name}.") for other in below)}
+    return frozenset(name for name in below if not any(other.startswith(f"{name}.") for other in below))
+
+
+def imports_of(tree: ast.Module, modules: Modules) -> set[str]:
+    """The modules of ours that a module imports, on its first level, inside functions or for types only."""
+    deepest = imported_names(tree)
     return {name if name in modules else name.rpartition(".")[0] for name in deepest} & modules.keys()
 
 

@@ -48,9 +48,9 @@ DIALECT_MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "kube": {"api", "dialect"},
     "jobs": {"api", "kube"},
-    "kueue": {"api", "dialect", "kube", "jobs"},
-    "nrt": {"api", "dialect", "kube", "jobs"},
-    "kai": {"api", "dialect", "kube", "jobs"},
+    "kueue": {"api", "dialect", "reviews", "kube", "jobs"},
+    "nrt": {"api", "dialect", "reviews", "kube", "jobs"},
+    "kai": {"api", "dialect", "reviews", "kube", "jobs"},
 }
 
 FAMILIES = {"kueue", "nrt", "kai"}

@@ -5,18 +5,22 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.second_pass import asks_for_topology, needs_second_pass
+from bayplan.dialects.kueue.decode.events import decode
 from bayplan.dialects.kueue.fields.pod_rules import group_name
 from bayplan.dialects.kueue.jobs.injection import injection_for
 from bayplan.dialects.kueue.jobs.pod_adoption import with_workload_metadata
 from bayplan.dialects.kueue.jobs.pod_group import excess_pods, group_workload
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.jobs.workload import Copied, job_workload, updated_workload
+from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.annotations import SERVING
 from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 from bayplan.dialects.kueue.webhooks.job_defaults import JobSurroundings, default_job
+from bayplan.model.change import QueuedGangSeen
+from bayplan.model.queued_gang import QueuedGang
 
 Object = dict[str, Any]
 
@@ -134,13 +138,22 @@ def _check_injected(case: Object) -> list[str]:
 
 
 def _check_second_pass(case: Object) -> list[str]:
-    got = needs_second_pass(Field(case["case"]["wl"]))
+    got = any(gang.needs_placement for gang in _queued_gangs(case["case"]["wl"]))
     return [] if got == case["case"]["want"] else [f"want {case['case']['want']}"]
 
 
 def _check_asks(case: Object) -> list[str]:
-    got = asks_for_topology(Field(case["case"]["podSets"]).items())
+    template = {"name": "main", "template": {"spec": {"containers": [{"name": "main"}]}}}
+    pod_sets = [{**template, **pod_set} for pod_set in case["case"]["podSets"]]
+    workload = {"metadata": {"name": "case", "namespace": "default"}, "spec": {"podSets": pod_sets}}
+    got = any(request.topology for gang in _queued_gangs(workload) for request in gang.requests)
     return [] if got == case["case"]["want"] else [f"want {case['case']['want']}"]
+
+
+def _queued_gangs(workload: Object) -> list[QueuedGang]:
+    """What admission reads of a Workload."""
+    changes = decode(Event(Happened.SEEN, api_kinds.WORKLOADS, workload))
+    return [one.queued_gang for one in changes if isinstance(one, QueuedGangSeen)]
 
 
 def _check_adopted(case: Object, given: Object, pods: list[Object]) -> list[str]:

@@ -16,12 +16,8 @@ from bayplan.dialects.kube.fields.quantity import parse_quantity
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.decode import events
-from bayplan.dialects.kueue.decode.workloads import (
-    NO_TRANSFORMATIONS,
-    Counting,
-    Transformation,
-    decode_workload,
-)
+from bayplan.dialects.kueue.decode.workloads import decode_workload
+from bayplan.dialects.kueue.fields.counting import NO_TRANSFORMATIONS, Counting, Transformation
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import events as notices
 from bayplan.model.assignment import Assignment

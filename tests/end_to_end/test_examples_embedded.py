@@ -11,8 +11,20 @@ from pathlib import Path
 import pytest
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
+from bayplan.cli.config.options import configure
 from bayplan.runtime.core.clock import VirtualClock
-from tests.end_to_end.walk import ASKED, EXAMPLES, KINDS, WORKLOADS, Example, Object, Walk, commands, examples
+from tests.end_to_end.walk import (
+    ASKED,
+    CONFIGURATION,
+    EXAMPLES,
+    KINDS,
+    WORKLOADS,
+    Example,
+    Object,
+    Walk,
+    commands,
+    examples,
+)
 
 LINES_MAX = 60
 RUNNING = "kubectl get pods -l others=here -o jsonpath='{.items[*].status.phase}'"
@@ -103,7 +115,8 @@ class InMemory:
 @pytest.fixture(scope="module")
 def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     clock = VirtualClock(wall=time.time())
-    home = LocalCluster(ClusterShape(blocks=1, racks=1, hosts=2), clock, grouper=True)
+    settings = configure(str(CONFIGURATION)).settings
+    home = LocalCluster(ClusterShape(blocks=1, racks=1, hosts=2), clock, settings=settings, grouper=True)
     kubeconfig = tmp_path_factory.mktemp("examples") / "kubeconfig"
     home.api_server.start()
     home.api_server.write_kubeconfig(kubeconfig)

@@ -21,7 +21,7 @@ from bayplan.backends.fake_controllers.crds import operator_crds, provisioning_r
 from bayplan.backends.remote.backend import connect
 from tests.end_to_end.admission_site import Site, admitting, installed
 from tests.end_to_end.objects import PATIENCE
-from tests.end_to_end.walk import KINDS, WORKLOADS, Example, Walk, examples
+from tests.end_to_end.walk import CONFIGURATION, KINDS, WORKLOADS, Example, Walk, examples
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -80,8 +80,8 @@ def walk(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         site.kubectl("wait", "--for=condition=established", "--timeout=120s", "crd", *names)
         found = Walk(stage)
         found.run("kubectl apply -f cluster/nodes.yaml -f cluster/queues.yaml")
-        ours = "--roles=admission,scheduler,grouper"
-        with admitting(site, folder / "run", "--pod-batch-seconds=0.1", ours):
+        ours = ("--roles=admission,scheduler,grouper", f"--config={CONFIGURATION}")
+        with admitting(site, folder / "run", "--pod-batch-seconds=0.1", *ours):
             yield found
             found.run(f"kubectl delete {KINDS},{WORKLOADS} --all --wait=false")
             found.run("kubectl delete -f cluster/queues.yaml --timeout=120s")

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.end_to_end.admission_site import (
+    BLOCK,
     GPU,
     POOL,
+    RACK,
     WORKLOADS,
     Site,
     flavor,
     gpu_queues,
     hosts,
     installed,
+    made,
     running,
 )
 from tests.end_to_end.objects import Object, eventually
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.minutes(4)
 ROUNDS, POOLS = 10, 10
+RACK_ROUNDS, RACK_POOLS = 4, ("racked0", "racked1", "racked2")  # their topology ends at the rack
 PROCESSES = {
     "one process": [("admission", "scheduler")],
     "two processes": [("admission",), ("scheduler",)],
@@ -45,6 +49,13 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         found.add_hosts(*(host for pool in pools for host in hosts(pool, racks=1)))
         found.apply(
             *(flavor(pool) for pool in pools), *(one for pool in pools for one in gpu_queues(pool, 64))
+        )
+        found.add_hosts(*(host for pool in RACK_POOLS for host in hosts(pool, racks=1)))
+        levels = [{"nodeLabel": level} for level in (BLOCK, RACK)]
+        found.apply(
+            made("Topology", "racks", {"levels": levels}),
+            *(flavor(pool, topologyName="racks") for pool in RACK_POOLS),
+            *(one for pool in RACK_POOLS for one in gpu_queues(pool, 64)),
         )
         yield found
 
@@ -166,6 +177,58 @@ def test_a_gang_and_a_pod_of_the_same_moment_never_have_the_same_host(
             winners |= {bool(scene.bound(f"plain-{pool}")) for pool in pools}
             delete(site, "jobs", "pods")
     assert winners, "rounds were played"
+
+
+def is_settled_in_rack(scene: Scene, pool: str) -> bool:
+    """Either the gang runs on both hosts of the rack, or the pod runs and the gang has nothing."""
+    admitted, gang = scene.assigned(f"gang-{pool}"), scene.bound(f"gang-{pool}")
+    if scene.bound(f"plain-{pool}"):
+        return not admitted and not gang and f"gang-{pool}" in scene.workloads
+    return bool(admitted) and len(gang) == 2
+
+
+@pytest.mark.parametrize("processes", PROCESSES.values(), ids=PROCESSES)
+def test_a_gang_in_a_rack_and_a_pod_of_the_same_moment_never_have_the_same_host(
+    site: Site, tmp_path: Path, processes: list[tuple[str, ...]]
+) -> None:
+    """The topology ends at the rack, so the hosts of an admitted gang are not known before its pods come."""
+    with deciding(site, tmp_path, processes):
+        for number in range(RACK_ROUNDS):
+            pairs = [(queued_gang(pool), plain_pod(pool)) for pool in RACK_POOLS]
+            site.apply(*(one for pair in pairs for one in (pair if number % 2 else reversed(pair))))
+
+            def settled() -> bool:
+                scene = Scene(site)
+                if len(processes) == 1:
+                    both = [
+                        p for p in RACK_POOLS if scene.assigned(f"gang-{p}") and scene.bound(f"plain-{p}")
+                    ]
+                    assert not both, "a rack of two hosts is promised to two pods and used by a third"
+                return all(is_settled_in_rack(scene, pool) for pool in RACK_POOLS)
+
+            eventually(settled, "in each rack one of the two runs and the other waits")
+            delete(site, "jobs", "pods")
+
+
+@pytest.mark.parametrize("processes", PROCESSES.values(), ids=PROCESSES)
+def test_the_rack_of_an_admitted_gang_is_held_until_its_pods_come(
+    site: Site, tmp_path: Path, processes: list[tuple[str, ...]]
+) -> None:
+    pool = RACK_POOLS[0]
+    with deciding(site, tmp_path, processes):
+        site.apply(queued_gang(pool, schedulingGates=[{"name": "example.com/later"}]))
+        eventually(lambda: bool(Scene(site).assigned(f"gang-{pool}")), "the gang is admitted")
+        site.apply(plain_pod(pool))
+
+        def told() -> bool:
+            conditions = Scene(site).pods[f"plain-{pool}"].get("status", {}).get("conditions") or []
+            return any(c["type"] == "PodScheduled" and c["status"] == "False" for c in conditions)
+
+        eventually(told, "the pod is told that it waits")
+        assert Scene(site).bound(f"plain-{pool}") == set()
+        site.kubectl("delete", "job", f"gang-{pool}", "-n", "default", "--wait=false")
+        eventually(lambda: len(Scene(site).bound(f"plain-{pool}")) == 1, "the pod has its turn")
+        delete(site, "jobs", "pods")
 
 
 @pytest.mark.parametrize("processes", PROCESSES.values(), ids=PROCESSES)

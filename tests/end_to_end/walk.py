@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+CONFIGURATION = EXAMPLES / "22-devices-in-a-queue" / "configuration.yaml"
+"""What Bayplan runs with in all examples; only this one needs it."""
 LEVEL = "cloud.example.com/topology-"
 WORKLOADS = "workloads.kueue.x-k8s.io"
 KINDS = "jobs,jobsets,leaderworkersets,mpijobs,pods"

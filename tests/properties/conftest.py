@@ -11,8 +11,8 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=50,
-    stateful_step_count=25,
+    max_examples=30,
+    stateful_step_count=20,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(

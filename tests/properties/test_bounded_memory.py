@@ -165,6 +165,7 @@ def within_bounds(state: SchedulingState) -> Iterator[str]:
         yield f"{len(index.slots)} ids of {len(index.slots.numbers)} nodes"
 
 
+@pytest.mark.long
 def test_three_thousand_selectors_at_a_thousand_nodes_stay_within_the_limit() -> None:
     state = SchedulingState()
     nodes = [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.properties.digest import answers
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +26,7 @@ def digest(hash_seed: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_answers_do_not_depend_on_how_strings_hash() -> None:
     assert digest("0") == digest("1") == digest("4242")
 

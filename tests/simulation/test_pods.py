@@ -49,6 +49,7 @@ def test_another_seed(seed: int) -> None:
     test_seed(seed)
 
 
+@pytest.mark.long
 def test_faults_and_deeds_of_every_kind_happen() -> None:
     kinds = {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "missed", "relist", "timeout_done",

@@ -47,9 +47,8 @@ def test_faults_of_every_kind_are_injected() -> None:
     assert_all_happen(kinds, map(report_of, (*SEEDS, *MORE_SEEDS)))
 
 
-@pytest.mark.parametrize(  # jobs only, queues with much going on, and both
-    "seed", [4, pytest.param(25, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [4, 25, 2])  # jobs only, queues with much going on, and both
 def test_a_seed_gives_the_same_journal_whatever_the_hash_seed(seed: int) -> None:
     check_same_bytes("gangs", seed)
 

@@ -179,19 +179,19 @@ def queued_cluster(folder: Path, *, defined: bool = True) -> Iterator[QueuedClus
         face.stop()
 
 
-def furnish(cluster: QueuedCluster) -> None:
+def furnish(cluster: QueuedCluster, levels: tuple[str, ...] = (BLOCK, RACK, HOSTNAME)) -> None:
     """Nodes, a topology, flavors, cohorts and queues."""
-    for kind, obj in furniture():
+    for kind, obj in furniture(levels):
         cluster.put(kind, obj)
 
 
-def furniture() -> Iterator[tuple[Kind, Object]]:
-    """What others stand on first."""
+def furniture(names: tuple[str, ...] = (BLOCK, RACK, HOSTNAME)) -> Iterator[tuple[Kind, Object]]:
+    """What others stand on first; `names` are the levels of the topology."""
     yield api_kinds.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
     for number in range(8):
         block, rack = f"b{number // 4 + 1}", f"r{number // 2 % 2 + 1}"
         yield NODES, rack_node(f"h{number + 1}", block, rack, {"gpu": "yes"})
-    levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]
+    levels = [{"nodeLabel": level} for level in names]
     flavor = {"nodeLabels": {"gpu": "yes"}, "topologyName": "hall"}
     shared: Object = {"cohortName": "team", "namespaceSelector": {}}
     left = {"resourceGroups": [quota("a100", 16)], "preemption": {"withinClusterQueue": "LowerPriority"}}

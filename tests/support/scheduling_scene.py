@@ -86,9 +86,9 @@ def board(*changes: Change) -> SchedulingState:
     return found
 
 
-def step(found: SchedulingState, now: float = NOW) -> Plan:
+def step(found: SchedulingState, now: float = NOW, profile: Profile | None = None) -> Plan:
     heads = found.heads(now)
-    plan = decide_gangs(found.snapshot(heads, now), Profile(), now) if heads else Plan()
+    plan = decide_gangs(found.snapshot(heads, now), profile or Profile(), now) if heads else Plan()
     found.assume(plan, now)
     return plan
 

@@ -15,7 +15,8 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.grouper.join import PODS
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME
 from bayplan.dialects.kueue.names.api_kinds import LOCAL_QUEUES, TOPOLOGIES
-from bayplan.dialects.reviews import REVIEWED_AS, LookUps
+from bayplan.dialects.registry import REVIEWED_AS
+from bayplan.dialects.reviews import LookUps
 from bayplan.runtime.controllers.jobs.cache import CLASSES
 from bayplan.runtime.webhooks.admission_review import Key, Object, Registry
 from bayplan.runtime.webhooks.live_objects import CONTROLLERS

@@ -15,13 +15,12 @@ from bayplan.dialects.kube.devices.wire import GROUP as DEVICES
 from bayplan.dialects.kube.gang_api.gates import GROUP as GANGS
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning.requests import REQUESTS, TEMPLATES
+from bayplan.dialects.kueue.webhooks.reviews import DEFAULT_QUEUES, LEVELS
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.jobs.cache import WATCHED
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.controllers.pod_grouper.defaults import CONFIG_MAPS
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
-from bayplan.runtime.webhooks.default_queues import LEVELS
-from bayplan.runtime.webhooks.default_queues import WATCHED as DEFAULT_QUEUES
 from bayplan.runtime.webhooks.live_objects import LOOKED_UP
 from bayplan.runtime.webhooks.metrics_server import PATH as METRICS_PATH
 

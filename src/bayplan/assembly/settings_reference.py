@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from bayplan.assembly.manifests import CONFIG_MAP
-from bayplan.configuration.fields import FLAG, TRANSFORMATIONS, WEIGHTS
+from bayplan.configuration.fields import DEVICE_CLASSES, FLAG, TRANSFORMATIONS, WEIGHTS
 from bayplan.configuration.kueue_import import (
     ALWAYS_ON,
     BLOCK,
@@ -29,7 +29,7 @@ from bayplan.configuration.settings import DEFAULTS, KIND, OPTIONS, VERSION, Opt
 PAGE, EXAMPLE = "configuration.md", "configuration.yaml"
 WIDTH = 110
 UNUSED_BELOW = (
-    "resources.deviceClassMappings",
+    "resources.deviceClassMappings.sources",
     "waitForPodsReady.blockAdmission",
     "waitForPodsReady.requeuingStrategy.timestamp: Creation",
 )
@@ -77,6 +77,16 @@ resources:
       outputs:
         example.com/gpu-memory: 5Gi
 ```
+
+A mapping names a resource and the device classes that are counted as it: each pod counts as many as the
+claim templates of its spec request of these classes ([devices by claim](../guide/devices.md#queues)).
+
+```yaml
+resources:
+  deviceClassMappings:
+    - name: example.com/gpus
+      deviceClassNames: [gpu.example.com]
+```
 """
 
 KUEUE = f"""
@@ -101,6 +111,7 @@ TAKEN = {
     "waitForPodsReady.requeuingStrategy": f"`{_AWAITED}.backoff` and `{_AWAITED}.retriesMax`",
     "resources.transformations": "`resources.transformations`",
     "resources.excludeResourcePrefixes": "`resources.excludePrefixes`",
+    "resources.deviceClassMappings": "`resources.deviceClassMappings`; a mapping with `sources` is left out",
     "resources.quotaCheckStrategy": f"`{IGNORE}` is `resources.ignoreUncovered: true`, `{BLOCK}` is `false`",
 }
 
@@ -146,7 +157,7 @@ def _below(above: tuple[str, ...]) -> Iterator[str]:
             yield f"{indent}{key}:"
             yield from _below(keys)
         else:
-            plain = option.form in (FLAG, TRANSFORMATIONS)
+            plain = option.form in (FLAG, TRANSFORMATIONS, DEVICE_CLASSES)
             words = "" if plain else f" ({option.form.words.replace('`', '')})"
             yield from _comment(option.meaning + words, depth)
             yield f"{indent}{key}: {_default(option)}"

@@ -28,7 +28,7 @@ from bayplan.dialects.kai.api.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.kueue.names.annotations import QUEUE, SUSPENDED_BY
 from bayplan.dialects.kueue.webhooks.validate import QUEUED, STATUS
-from bayplan.dialects.reviews import REVIEWED_AS
+from bayplan.dialects.registry import REVIEWED_AS
 from bayplan.runtime.webhooks.server import OPTIONAL
 
 Object = dict[str, Any]

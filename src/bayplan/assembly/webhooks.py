@@ -10,7 +10,8 @@ from typing import Any
 from bayplan.backends.conversion import convert
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kueue.conversion.versions import CONVERTED
-from bayplan.dialects.reviews import NO_LOOK_UPS, LookUps, reviews
+from bayplan.dialects.registry import reviews
+from bayplan.dialects.reviews import NO_LOOK_UPS, LookUps
 from bayplan.runtime.core.api_object import SECRET, ApiCall, ApiObject, WriteConflict
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import UNCONTAINED, Containment, SupervisedThread

@@ -13,7 +13,7 @@ from typing import Any
 from bayplan.dialects.kube.fields.name_rules import dns_label_problems, label_key_problems, subdomain_problems
 from bayplan.dialects.kube.fields.quantity import CPU, parse_quantity
 from bayplan.dialects.kube.fields.reader import Field, type_name
-from bayplan.dialects.kueue.decode.workloads import Transformation
+from bayplan.dialects.kueue.fields.counting import DeviceClassMapping, Transformation
 from bayplan.model.profile import FairRule
 
 RETAIN, REPLACE = "Retain", "Replace"
@@ -27,6 +27,7 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|m|s|us|ns)", re.ASCII)
 _DURATION = re.compile(rf"0|({_PART.pattern})+", re.ASCII)
 SECONDS_MAX = 1e11  # some thousand years: later dates cannot be printed
+MAPPINGS_MAX, CLASSES_MAX = 16, 8
 _LISTED_MAX = 8  # known names that an error lists if none is similar
 
 
@@ -194,6 +195,43 @@ def _transformations(field: Field) -> tuple[Transformation, ...]:
 
 
 TRANSFORMATIONS = ValueForm("a list, see below", _transformations)
+
+
+def _device_classes(field: Field) -> tuple[DeviceClassMapping, ...]:
+    for item in field.items():
+        unknown_keys(item, ("name", "deviceClassNames"))
+    return device_classes(field)
+
+
+DEVICE_CLASSES = ValueForm("a list, see below", _device_classes)
+
+
+def device_classes(field: Field) -> tuple[DeviceClassMapping, ...]:
+    """Mappings of device classes to resources, within the limits of Kueue."""
+    found: list[DeviceClassMapping] = []
+    resource_of: dict[str, str] = {}
+    _at_most(field, MAPPINGS_MAX)
+    for item in field.items():
+        name, names = item.at("name"), item.at("deviceClassNames")
+        resource = _label_key(name)
+        if not resource and not isinstance(name.value, str):
+            name.error("must name a resource", value=None)
+        elif any(one.resource == resource for one in found):
+            name.error("is mapped more than once: list all its classes in one mapping")
+        if not names.items():
+            names.error("must list at least one device class", value=None)
+        _at_most(names, CLASSES_MAX)
+        for entry in names.items():
+            before = resource_of.setdefault(_label_key(entry), resource)
+            if before != resource:
+                entry.error(f"is already mapped to the resource {before}")
+        found.append(DeviceClassMapping(resource, tuple(entry.text() for entry in names.items())))
+    return tuple(found)
+
+
+def _at_most(field: Field, limit: int) -> None:
+    if len(field.items()) > limit:
+        field.error(f"must have at most {limit} entries", value=None)
 
 
 def _factor(source: str, output: str, value: Field) -> Fraction:

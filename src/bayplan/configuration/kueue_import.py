@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from bayplan.configuration.fields import (
@@ -15,6 +16,7 @@ from bayplan.configuration.fields import (
     PREFIXES,
     TRANSFORMATIONS,
     chosen,
+    device_classes,
     fair_rules,
     unknown_keys,
 )
@@ -66,8 +68,8 @@ GATES = {
 """Applied in this order; a later gate overrides an earlier one. Gates that a file omits keep our default."""
 ALWAYS_ON = (
     "ElasticJobsViaWorkloadSlices", "ElasticJobsViaWorkloadSlicesWithTAS", "FlavorFungibility",
-    "FlavorFungibilityPreserveScanProgress", "HierarchicalCohorts", "PartialAdmission", "PriorityBoost",
-    "PrioritySortingWithinCohort", "QuotaCheckStrategy", "ReclaimablePods",
+    "FlavorFungibilityPreserveScanProgress", "HierarchicalCohorts", "KueueDRAIntegration", "PartialAdmission",
+    "PriorityBoost", "PrioritySortingWithinCohort", "QuotaCheckStrategy", "ReclaimablePods",
     "RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing",
     "SkipReassignmentForPodOwnedWorkloads", "TASAssignmentsEncodingByHostnamePrefix",
     "TASFailedNodeReplacement", "TASHandleOverlappingFlavors", "TASMultiLayerTopology",
@@ -187,5 +189,17 @@ def _read_resources(field: Field, values_by_part: Given) -> Iterator[str]:
     if field.at("quotaCheckStrategy").present:
         strategy = chosen(field.at("quotaCheckStrategy"), (IGNORE, BLOCK))
         values_by_part.setdefault("scheduling", {})["ignore_uncovered"] = strategy == IGNORE
-    if field.at("deviceClassMappings").present:
-        yield "resources.deviceClassMappings"
+    yield from _read_device_classes(field.at("deviceClassMappings"), values_by_part)
+
+
+def _read_device_classes(field: Field, values_by_part: Given) -> Iterator[str]:
+    """Classes that are counted by counters or capacities are not mapped: such gangs are refused."""
+    if not field.present:
+        return
+    for at, mapping in enumerate(field.items()):
+        unknown_keys(mapping, ("name", "deviceClassNames", "sources"))
+        if mapping.at("sources").present:
+            yield f"resources.deviceClassMappings[{at}].sources"
+    found = device_classes(field)
+    counted = [not mapping.at("sources").present for mapping in field.items()]
+    values_by_part.setdefault("resources", {})["device_classes"] = tuple(compress(found, counted))

@@ -12,6 +12,7 @@ from typing import Any
 from bayplan.configuration.fields import (
     CONFIG_MAP,
     COUNT,
+    DEVICE_CLASSES,
     FLAG,
     LABEL_KEY,
     PREFIXES,
@@ -30,7 +31,7 @@ from bayplan.dialects.kube.fields.bounded_yaml import bounded_documents
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
-from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
+from bayplan.dialects.kueue.fields.counting import NO_TRANSFORMATIONS, Counting, UncountedDevices
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.pods.node_health import HealthRules
@@ -229,6 +230,12 @@ OPTIONS = (
          "resources that are counted as other resources in quota"),
         ("excludePrefixes", "ignored", PREFIXES,
          "prefixes of resources that are not counted in quota"),
+        ("deviceClassMappings", "device_classes", DEVICE_CLASSES,
+         "resources that devices of some classes count as in quota, for pods that get devices by claim"),
+        ("uncountedDevices", "uncounted_devices", choice(UncountedDevices),
+         "what becomes of a gang that claims devices which quota cannot count: classes that are not mapped,"
+         " alternatives (`firstAvailable`), all devices of a node, admin access, and claims that pods name"
+         " directly"),
     ),
     Option(
         "resources.ignoreUncovered", "scheduling", "ignore_uncovered", FLAG,

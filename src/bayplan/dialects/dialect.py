@@ -6,13 +6,13 @@ a gang, its admission, why it is pending) and validated (reviews). `dialects/reg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bayplan.dialects.api import Event, Kind, Write
 from bayplan.dialects.kube.decode.wire import PodWire
-from bayplan.dialects.kube.fields.reader import FieldError
+from bayplan.dialects.reviews import LookUps, Reviewed
 from bayplan.model.change import Change
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import Admit, EvictGang, MarkStarted, ReportNotAdmitted, ReportUnschedulable
@@ -57,31 +57,15 @@ class StatusReason:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-Validate = Callable[[Object | None, Object | None], Sequence[FieldError]]
-"""The errors of a new object; the old one is None on creation, the new one None on deletion."""
-Mutate = Callable[[Object, Object | None], Object]
-"""The new object with defaults."""
-Advise = Callable[[Object], Sequence[str]]
-"""Warnings about an object that is accepted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reviewed:
-    """The functions that review writes of one resource."""
-
-    group: str
-    resource: str  # with a subresource after a slash
-    operations: tuple[str, ...] = ("CREATE", "UPDATE")
-    mutate: tuple[Mutate, ...] = ()
-    validate: tuple[Validate, ...] = ()
-    advise: tuple[Advise, ...] = ()
-    fail_open: bool = False  # an exception lets the write pass, instead of refusing it
-
-
 class Reader(Protocol):
     """Reads the objects of a family. A family without gangs, such as reports of nodes, is only this."""
 
     kinds: tuple[Kind, ...]
+
+    @staticmethod
+    def reviews(look_ups: LookUps) -> Iterator[Reviewed]:
+        """The webhook functions of the family."""
+        return iter(())
 
     def decode(self, event: Event) -> Iterator[Change]:
         """The changes that an event means."""
@@ -149,6 +133,13 @@ class SlotReader(Protocol):
     """Reads admitted gangs as slots that the scheduler keeps for their pods."""
 
     kinds: tuple[Kind, ...]
+    templates: Kind  # of claims for devices, which the pods of slots are going to have
+
+    def note(self, event: Event) -> None:
+        """Note an object of devices that slots may depend on."""
+
+    def flush(self) -> Iterator[Change]:
+        """The slots that depend on objects which changed since the last call."""
 
     def decode(self, event: Event) -> Iterator[Change]:
         """The slots of an admitted gang."""
@@ -169,6 +160,10 @@ class QueueDialect(Protocol):
     with_finalizer: tuple[Kind, ...]  # objects that must not vanish while they are in use
     referred: tuple[Kind, ...]  # objects that statuses depend on
     urgent: tuple[Kind, ...]  # gangs wait until a new object has its finalizer
+
+    @staticmethod
+    def reviews(look_ups: LookUps) -> Iterator[Reviewed]:
+        """The webhook functions of the family."""
 
     def decode(self, event: Event) -> Iterator[Change]:
         """The changes that an event means."""

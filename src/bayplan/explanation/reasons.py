@@ -66,6 +66,8 @@ def few_words(rejection: Rejection) -> str:
         return f"waiting for {victims} to terminate"
     if rejection.reason in _FAULTS:
         return _FAULTS[rejection.reason].format(fault=rejection.about)
+    if rejection.remark is AdmissionRemark.REFUSED:
+        return rejection.about
     if rejection.remark is not AdmissionRemark.TRIED:
         return _REMARKS[rejection.remark].format(queue=rejection.queue)
     fatal = next((part.fatal for part in rejection.tried if part.fatal is not None), None)

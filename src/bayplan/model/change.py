@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bayplan.model.devices.claims import DeviceClaim
+from bayplan.model.devices.claims import DeviceAllocation, DeviceClaim, DeviceClaimKey
 from bayplan.model.devices.inventory import DeviceClass, DeviceSlice
 from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import Node, Topology
@@ -115,6 +115,14 @@ class DeviceObjectLost:
     """A claim, a class or a slice of devices was deleted; as last seen."""
 
     item: DeviceClaim | DeviceClass | DeviceSlice
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesAssumed:
+    """A pod is being bound, for which these claims get devices; none: it is not bound after all."""
+
+    pod: PodKey
+    allocations: tuple[tuple[DeviceClaimKey, DeviceAllocation], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +282,7 @@ Change = (
     | StorageLost
     | DeviceObjectSeen
     | DeviceObjectLost
+    | DevicesAssumed
     | ImagesSeen
     | NumaReportSeen
     | NumaReportLost

@@ -20,13 +20,26 @@ class PodKey:
         return f"{self.namespace}/{self.name}"
 
 
+Domain = tuple[tuple[str, str], ...]
+"""A domain of a topology: its value at each level, the outermost first."""
+
+
+def domain_text(domain: Domain) -> str:
+    """A domain for people: its level, and its values from the outermost level on. No node has such a name."""
+    return f"{domain[-1][0]} {'/'.join(value for _, value in domain)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place that an admitted gang has for one pod of a pod set: on the host with this hostname."""
+    """A place that an admitted gang has for one pod of a pod set: on the host with this hostname.
+
+    In a topology that ends above the host it is in a domain, and has no host.
+    """
 
     gang: Ref
     pod_set: str
     host: str
+    domain: Domain = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class Pod:
     was_started: bool = False  # its node has started it at some time
     scheduler: str = ""  # the scheduler name, if it is ours
     unbound: bool = False  # it only has its node in prospect: assumed, assigned or nominated
-    slot: Slot | None = None  # the slot of an admitted gang that it takes
+    slot: Slot | None = None  # the slot of an admitted gang that it takes; its domain is not filled in
 
     @property
     def uses_capacity(self) -> bool:

@@ -183,6 +183,11 @@ class PodSignature:
             return True
         return any(spread.required for spread in self.spread)
 
+    @property
+    def needs_trial(self) -> bool:
+        """Whether anything beside amounts and node rules decides on the nodes that fit: devices, too."""
+        return self.devices is not None or self.constrains_nodes
+
     def in_namespace(self, namespace: str) -> PodSignature:
         """The signature of a pod that is created from this template, which has no namespace, in one."""
         affinity = self.affinity.in_namespace(namespace) if self.affinity else self.affinity

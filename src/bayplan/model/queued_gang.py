@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -116,6 +116,7 @@ class QueuedGang:
     not_before: float = 0.0  # backoff: not tried before
     labels: Mapping[str, str] = field(default_factory=dict)
     shape: str = ""  # equal for gangs with the same requests
+    refusal: str = ""  # why it cannot be admitted as it is, in the words of its API
 
     @property
     def rank(self) -> Rank:
@@ -133,10 +134,15 @@ class QueuedGang:
         """Whether it has quota and needs a placement now: all checks are ready, or nodes failed."""
         if self.admission is None or self.evicted:
             return False
-        if self.failed_nodes and self.movable:
+        if self.failed_nodes and self.movable and self._is_on(set(self.failed_nodes), self.admission):
             return True
         waiting = any(given.delayed is Delayed.PENDING for given in self.admission.pod_sets)
         return waiting and all(verdict.state is CheckState.READY for verdict in self.check_statuses)
+
+    @staticmethod
+    def _is_on(nodes: Set[str], admission: Admission) -> bool:
+        placements = (given.assignment for given in admission.pod_sets if given.assignment is not None)
+        return any(share.values[-1] in nodes for placement in placements for share in placement.shares)
 
 
 def _counted(name: str) -> str:

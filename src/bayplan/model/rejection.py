@@ -144,6 +144,7 @@ class AdmissionRemark(StrEnum):
     NAMESPACE_QUEUE_STOPPED = "namespace_queue_stopped"
     OTHERS_STARTING = "others_starting"
     RESERVED = "reserved"  # the capacity is reserved for a gang that is pending longer
+    REFUSED = "refused"  # it cannot be admitted as it is; `about` says why
     EQUIVALENT = "equivalent"  # a gang of the same shape was rejected in this cycle
 
 

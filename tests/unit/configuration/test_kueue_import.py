@@ -11,6 +11,7 @@ from bayplan.cli.config.options import Configured, configure
 from bayplan.configuration.kueue_import import ALWAYS_ON, GATES, read_kueue
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.counting import DeviceClassMapping
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.model.profile import FairRule, Profile, Strategy
 
@@ -142,13 +143,19 @@ def test_resources() -> None:
             "excludeResourcePrefixes": ["networking.example.com/"],
             "transformations": [rule],
             "quotaCheckStrategy": "IgnoreUndeclared",
-            "deviceClassMappings": [{"name": "gpus"}],
+            "deviceClassMappings": [
+                {"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com", "big.example.com"]},
+                {"name": "example.com/slices", "deviceClassNames": ["mig.example.com"], "sources": [{}]},
+            ],
         }
     )
     assert settings.resources.ignored == ("networking.example.com/",)
     assert [one.resource for one in settings.resources.transformations] == [rule["input"]]
     assert settings.scheduling == Profile(ignore_uncovered=True)
-    assert unused == ["resources.deviceClassMappings"]
+    assert unused == ["resources.deviceClassMappings[1].sources"]
+    assert settings.resources.device_classes == (
+        DeviceClassMapping("example.com/gpus", ("gpu.example.com", "big.example.com")),
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from bayplan.cli.config.options import InvalidConfiguration, configure
 from bayplan.configuration.settings import DEFAULTS, EMPTY, OPTIONS, Settings, UngatingSettings, read_settings
 from bayplan.dialects.kai.grouper.defaults import GrouperSettings as Grouping
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Transformation, decode_workload
+from bayplan.dialects.kueue.decode.workloads import decode_workload
+from bayplan.dialects.kueue.fields.counting import NO_TRANSFORMATIONS, Transformation
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy

@@ -41,7 +41,7 @@ def facts(spec: GangSpec | None = None, **bound: int) -> BoundGang:
 def test_each_kind_has_one_reader() -> None:
     dialects = SchedulerDialects(["bayplan"])
     kinds = [kind for reader in dialects.readers for kind in reader.kinds]
-    counts = Counter([*kinds, *dialects.slots.kinds])
+    counts = Counter([*kinds, *dialects.slots.kinds, dialects.slots.templates])
     assert set(counts) == set(KINDS)
     assert set(counts.values()) == {1}
 

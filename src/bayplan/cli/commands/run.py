@@ -37,8 +37,8 @@ from bayplan.cli.config.options import takes_configuration
 from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
-from bayplan.dialects.kai.decode.webhooks import no_owner
-from bayplan.dialects.reviews import LookUps
+from bayplan.dialects.registry import watched_facts
+from bayplan.dialects.reviews import LookUps, WatchedFacts, no_owner
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.admission.queue_status import Watcher
 from bayplan.runtime.controllers.jobs.controller import JobsController
@@ -61,9 +61,9 @@ from bayplan.runtime.telemetry import logs
 from bayplan.runtime.telemetry.admission_metrics import AdmissionMetrics
 from bayplan.runtime.telemetry.metrics import Metrics
 from bayplan.runtime.webhooks import probes as health
-from bayplan.runtime.webhooks.default_queues import DefaultQueues
 from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.live_objects import LiveObjects
+from bayplan.runtime.webhooks.look_up_watch import LookUpWatch
 from bayplan.state.cluster.shared_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
@@ -257,9 +257,10 @@ def _serve(kubeconfig: Path | None, context: str | None, options: RunOptions) ->
         shutdown.opened("the journal", lambda _: journal.close())
         if "webhooks" in options.roles and not options.shadow:
             watching = RemoteBackend(load(kubeconfig, context), log=logs.logger("api").warning)
-            queues = DefaultQueues(watching, logs.logger("webhooks").warning, contained, clock)
-            shutdown.opened("the watch for default queues", lambda _: queues.stop())
-            _serve_webhooks(backend, queues, grouper, options, clock, metrics, shutdown, contained)
+            note = logs.logger("webhooks").warning
+            look_ups = LookUpWatch(watching, watched_facts(), note, contained, clock)
+            shutdown.opened("the watch for look-ups", lambda _: look_ups.stop())
+            _serve_webhooks(backend, look_ups.facts, grouper, options, clock, metrics, shutdown, contained)
         if options.guarded is not None:
             page = open_metrics(options.guarded, backend.request, metrics, clock)
             shutdown.opened("the metrics", lambda _: page.stop())
@@ -307,7 +308,7 @@ def _schedule(
 
 
 def _serve_webhooks(
-    backend: RemoteBackend, queues: DefaultQueues, grouper: PodGrouperController | None, options: RunOptions,
+    backend: RemoteBackend, facts: WatchedFacts, grouper: PodGrouperController | None, options: RunOptions,
     clock: SystemClock, metrics: Metrics, shutdown: ShutdownStack, contained: Containment,
 ) -> None:  # fmt: skip
     log = logs.logger("webhooks")
@@ -318,7 +319,7 @@ def _serve_webhooks(
     endpoint = WebhookEndpoint(options.namespace, Address.parse(options.webhook_listen), converted())
     live = LiveObjects(backend.request, clock)
     owner = no_owner if grouper is None else grouper.cache.owner
-    look_ups = LookUps(queues.find, owner, queues.levels, live.controller, live.has_class)
+    look_ups = LookUps(facts.queue, owner, facts.levels, live.controller, live.has_class)
     webhooks = Webhooks(backend.request, endpoint, clock, metrics, note, look_ups, contained)
     shutdown.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")

@@ -10,7 +10,8 @@ from bayplan.dialects.dialect import AdmissionAction, QueueDialect
 from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode import events
-from bayplan.dialects.kueue.decode.workloads import NO_TRANSFORMATIONS, Counting
+from bayplan.dialects.kueue.decode.workload_devices import WorkloadDevices
+from bayplan.dialects.kueue.fields.counting import NO_TRANSFORMATIONS, Counting
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.fields.workload import KIND
 from bayplan.dialects.kueue.jobs.writes import status_write
@@ -21,6 +22,7 @@ from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_o
 from bayplan.dialects.kueue.status.queue_path import QueueChanges, status_due
 from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
 from bayplan.dialects.kueue.status.rejection_messages import reason
+from bayplan.dialects.kueue.webhooks.reviews import reviews
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
@@ -38,7 +40,8 @@ _BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Susp
 class WorkloadDialect(QueueDialect):
     """With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
 
-    With `pod_specs`, pods are read with what the filters of binding ask for.
+    With `pod_specs`, pods are read with what the filters of binding ask for. With `devices`, Workloads have
+    the devices that their pods claim.
     """
 
     kinds: tuple[Kind, ...] = api_kinds.KINDS
@@ -54,14 +57,20 @@ class WorkloadDialect(QueueDialect):
         *,
         protects: bool = False,
         pod_specs: PodSpecCache | None = None,
+        devices: WorkloadDevices | None = None,
     ) -> None:
         self.counting, self.protects, self.pod_specs = counting, protects, pod_specs
+        self.devices = devices
         self.queue_changes = QueueChanges()
+
+    reviews = staticmethod(reviews)
 
     # ── decode ─────────────────────────────────────────────────────────────────────────────────────
 
     def decode(self, event: Event) -> Iterator[Change]:
-        return events.decode(event, self.counting, protects=self.protects, pod_specs=self.pod_specs)
+        return events.decode(
+            event, self.counting, protects=self.protects, pod_specs=self.pod_specs, devices=self.devices
+        )
 
     def decode_usage(self, event: Event) -> Iterator[Change]:
         return events.decode_usage(event)

@@ -209,12 +209,6 @@ def labelled(table: NodeTable, labels: Mapping[str, str]) -> Bools:
     return good
 
 
-def first_labelled(table: NodeTable, labels: Mapping[str, str]) -> int:
-    """The first row with all these labels; ABSENT if there is none."""
-    rows = np.flatnonzero(labelled(table, labels))
-    return int(rows[0]) if len(rows) else ABSENT
-
-
 def matching_selector(table: NodeTable, rules: NodeRules) -> Bools:
     """Nodes that carry every label of the selector."""
     return labelled(table, dict(rules.selector))

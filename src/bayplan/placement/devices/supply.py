@@ -81,6 +81,18 @@ class DeviceSupply:
         self._counted: dict[PodDevices, _Counted] = {}
         self._undo: list[list[Callable[[], object]]] = []
 
+    def with_promises(
+        self, node_index: NodeIndex, promises: Mapping[tuple[str, PodDevices], int]
+    ) -> DeviceSupply:
+        """The same less the devices that are promised: how many pods with such claims each node is to get."""
+        layer = self.trial()
+        nodes = node_index.table.nodes
+        for number, ((node, devices), count) in enumerate(promises.items()):
+            keys = [PodKey("", f"promised/{number}/{at}") for at in range(count)]  # no pod has a slash
+            rows = np.full(count, node_index.row(node), dtype=np.int64)
+            layer.step(devices, keys, rows, nodes, added=True)
+        return layer
+
     def trial(self) -> DeviceSupply:
         """A supply in which pods can be added and removed."""
         return DeviceSupply(self.counter, self.holdings, self)
@@ -100,7 +112,10 @@ class DeviceSupply:
 
     def usage(self, pool: PoolKey) -> DevicesInUse | None:
         """What is in use of a pool."""
-        return self.changed.get(pool) or self.holdings.usage.get(pool)
+        found = self.changed.get(pool)
+        if found is not None:
+            return found
+        return self.holdings.usage.get(pool) if self.base is None else self.base.usage(pool)
 
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 
@@ -307,8 +322,11 @@ class DeviceSupply:
         """What is in use of a pool with shares, counted anew."""
         claims = (claim for claim in self.holdings.by_pool.get(pool, ()) if claim not in self.freed)
         allocations = [self.holdings.allocations[claim] for claim in claims]
-        allocations += [one for given in self.given.values() for _, one in given]
-        allocations += self.allocated.values()
+        layer: DeviceSupply | None = self
+        while layer is not None:
+            allocations += [one for given in layer.given.values() for _, one in given]
+            allocations += layer.allocated.values()
+            layer = layer.base
         found = NOTHING_IN_USE
         for allocation in allocations:
             found = found.plus(devices_by_pool(allocation.devices).get(pool, ()))

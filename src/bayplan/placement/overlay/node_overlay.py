@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bayplan.model.devices.claims import PodDevices
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.watchdog import Watchdog
@@ -19,6 +20,16 @@ from bayplan.placement.devices.supply import DeviceSupply
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult, run_filters
 from bayplan.placement.overlay.numa_overlay import NumaOverlay
 from bayplan.placement.overlay.undo_log import UndoLog
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimShift:
+    """Capacity of a row that is held for so many more pods of a claim, or for fewer."""
+
+    claim: Hashable
+    row: int
+    count: int
+    amounts: Mapping[str, int]  # of one pod
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +46,7 @@ class OverlayStep:
     version: int = 0  # of the pod index, before the step
     claimed: bool = False  # pending pods to which the zones of their nodes are promised
     departed: bool = False  # the pods are gone, and only devices are taken from them
+    shifts: tuple[ClaimShift, ...] = ()  # no pods, but claims that are held on other rows
 
 
 class NodeOverlay:
@@ -172,6 +184,17 @@ class NodeOverlay:
                 rows = step.rows[positions]
                 self._push(replace(step, added=True, keys=step_keys, slots=slots, rows=rows, own=own))
 
+    def shift_claims(self, shifts: Iterable[ClaimShift]) -> None:
+        """Hold the capacity of claims on other rows."""
+        found = tuple(shifts)
+        if found:
+            rows = np.array([shift.row for shift in found], dtype=np.int64)
+            self._push(OverlayStep(True, PodSignature(), False, (), (), rows, shifts=found))
+
+    def shifted_claims(self) -> Iterator[ClaimShift]:
+        """All shifts of claims that are not undone."""
+        return (shift for step in self.log.steps for shift in step.shifts)
+
     def checkpoint(self) -> int:
         """A checkpoint for `rollback`."""
         return self.log.checkpoint()
@@ -241,6 +264,9 @@ class NodeOverlay:
         if step.departed:
             self._apply_departed(step, undone)
             return
+        if step.shifts:
+            self._apply_shifts(step, undone)
+            return
         added = step.added != undone
         index.damaged = True
         if added:
@@ -265,6 +291,18 @@ class NodeOverlay:
         if undone:
             index.version = step.version  # so that results cached then are valid again
 
+    def _apply_shifts(self, step: OverlayStep, undone: bool) -> None:
+        node_snapshot, index = self.filter_input.node_snapshot, self.filter_input.index
+        for shift in step.shifts:
+            for resource, amount in shift.amounts.items():
+                resource_row = node_snapshot.resources.get(resource)
+                if resource_row is not None:
+                    more = amount * (-shift.count if undone else shift.count)
+                    node_snapshot.free[resource_row, shift.row] -= more
+        index.changes += 1
+        index.version = step.version if undone else index.changes
+        self.touched.append(step.rows)
+
     def _apply_departed(self, step: OverlayStep, undone: bool) -> None:
         index = self.filter_input.index
         index.changes += 1
@@ -279,6 +317,13 @@ class NodeOverlay:
             return
         nodes = self.filter_input.node_snapshot.node_index.table.nodes
         devices.step(step.shape.devices, step.keys, step.rows, nodes, added=step.added)
+
+    def promise_devices(self, devices: PodDevices, keys: Sequence[PodKey], rows: Sequence[int]) -> None:
+        """Pods that are on their nodes already get devices there, before any other step; not undone."""
+        assert not self.log.steps or not keys, "devices are promised first"
+        if self.devices is not None and keys:
+            nodes = self.filter_input.node_snapshot.node_index.table.nodes
+            self.devices.step(devices, keys, np.asarray(rows, dtype=np.int64), nodes, added=True)
 
     def lacks_devices(self, keys: Iterable[PodKey]) -> bool:
         """Whether one of these pods was added to a node that has not enough devices for its claims."""

@@ -12,13 +12,13 @@ from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature, TopologySpread
 from bayplan.model.storage import ONE_POD
 from bayplan.placement.cluster.node_index import domains
-from bayplan.placement.cluster.node_table import ABSENT
+from bayplan.placement.cluster.node_table import ABSENT, labelled
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult
 from bayplan.placement.filters.topology_spread import spread_allowance, spread_totals
 from bayplan.placement.filters.volumes import conflicts_with_itself
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.counting import needs_own_batch
+from bayplan.placement.pods.counting import needs_own_batch, shares_devices
 
 TRIAL_NAMESPACE = "/"  # no pod has it: the keys of pods on trial are their own
 
@@ -63,8 +63,7 @@ def bind_all(
             rows = _next_rows(overlay, shapes[name], left[name])
             if not len(rows):
                 continue
-            keys = [PodKey(TRIAL_NAMESPACE, f"{name}/{added + at}") for at in range(len(rows))]
-            overlay.add_pods(shapes[name], keys, rows)
+            rows = _add(overlay, shapes[name], name, added, rows)
             np.subtract.at(left[name], rows, 1)
             added, progress = added + len(rows), True
             if not left[name].any():
@@ -72,6 +71,38 @@ def bind_all(
     if left:
         return {name: _unbound(overlay, shapes[name], wanted[name], pods) for name, pods in left.items()}
     return _uneven(overlay, shapes, wanted)
+
+
+def _add(overlay: NodeOverlay, shape: PodSignature, name: str, first: int, rows: Ints) -> Ints:
+    """Add pods to rows; only the first of them if devices do not suffice for all. Returns their rows."""
+    keys = [PodKey(TRIAL_NAMESPACE, f"{name}/{first + at}") for at in range(len(rows))]
+    mark = overlay.checkpoint()
+    overlay.add_pods(shape, keys, rows)
+    if not overlay.lacks_devices(keys):
+        return rows
+    overlay.rollback(mark)  # nodes share devices: counts of each node alone were too high
+    overlay.add_pods(shape, keys[:1], rows[:1])
+    return rows[:1]
+
+
+def rows_in_domain(
+    overlay: NodeOverlay, labels: Mapping[str, str], shape: PodSignature, count: int
+) -> list[int]:
+    """Rows for pods in a domain of which only the labels are known: the first node, or those with devices."""
+    rows = np.flatnonzero(labelled(overlay.filter_input.node_snapshot.node_index.table, labels))
+    if not len(rows):
+        return []
+    room = device_counts(overlay, shape, count)
+    found: list[int] = [] if room is None else np.repeat(rows, room[rows])[:count].tolist()
+    return found + [int(rows[0])] * (count - len(found))
+
+
+def device_counts(overlay: NodeOverlay, shape: PodSignature, most: int) -> Ints | None:
+    """By row: how many such pods the devices suffice for, at most `most`; None if they need none."""
+    supply = overlay.filter_input.devices
+    if shape.devices is None or supply is None:
+        return None
+    return supply.counts(overlay.filter_input.node_snapshot.node_index, shape.devices, most)
 
 
 def _uneven(
@@ -106,7 +137,9 @@ def _next_rows(overlay: NodeOverlay, shape: PodSignature, left: Ints) -> Ints:
         return rows[:1]
     keys, spreads = self_conflicts(filter_input, shape), own_spreads(shape)
     if not keys and not spreads:
-        return np.repeat(rows, left[rows])
+        devices = device_counts(overlay, shape, int(left.max()))
+        pods = left if devices is None else np.minimum(left, np.maximum(devices, 1))
+        return np.repeat(rows, pods[rows])
     node_index, index = filter_input.node_snapshot.node_index, filter_input.index
     for key in keys:
         if key:
@@ -124,6 +157,8 @@ def _is_alone(overlay: NodeOverlay, shape: PodSignature) -> bool:
     uses = (claims.get((shape.namespace, use.name)) for use in shape.claims)
     if any(claim is not None and ONE_POD in claim.modes for claim in uses):
         return True
+    if shares_devices(shape):
+        return True  # the devices that the first pod gets decide on the nodes of the others
     return needs_own_batch(overlay, shape)
 
 

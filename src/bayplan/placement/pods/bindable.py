@@ -28,7 +28,14 @@ from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.domains.node_caps import with_node_caps
 from bayplan.placement.filters.topology_spread import matching_pods, spread_totals
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.bind_check import Unbound, bind_all, own_spreads, self_conflicts, without_amounts
+from bayplan.placement.pods.bind_check import (
+    Unbound,
+    bind_all,
+    device_counts,
+    own_spreads,
+    self_conflicts,
+    without_amounts,
+)
 from bayplan.placement.pods.domain_quotas import caps_within, spread_quotas
 
 TRIES_MAX = 16
@@ -58,7 +65,7 @@ class BindingTrial:
         """Whether other pods, ports or volumes may keep pods of a pod set from a node."""
         if pod_set.template is None:
             return False
-        if pod_set.template.constrains_nodes or pod_set.template.node:
+        if pod_set.template.needs_trial or pod_set.template.node:
             return True
         index = self.overlay.filter_input.index
         if not index.affinity_terms:
@@ -71,7 +78,10 @@ class BindingTrial:
         filter_input, shape = self.overlay.filter_input, self.signature_of(pod_set)
         fits = self.overlay.run_filters(shape).fits[rows_in(filter_input.node_snapshot.node_index, snapshot)]
         most = 1 if self_conflicts(filter_input, shape) else COUNT_MAX
-        return np.minimum(room_per_row(snapshot, pod_set), np.where(fits, most, 0))
+        room = np.minimum(room_per_row(snapshot, pod_set), np.where(fits, most, 0))
+        devices = device_counts(self.overlay, shape, pod_set.count)
+        node_index = filter_input.node_snapshot.node_index
+        return room if devices is None else np.minimum(room, devices[rows_in(node_index, snapshot)])
 
 
 def place_bindable(
@@ -201,6 +211,9 @@ class _BindableSearch:
                 reason = FilterReason.POD_ANTI_AFFINITY if key else self._node_conflict(shape)
                 apart = self._codes(key) != ABSENT if key else np.ones(len(self.rows), dtype=bool)
                 self._cap(name, reason, np.where(apart, 1, COUNT_MAX).astype(np.int64))
+        devices = device_counts(self.overlay, shape, pod_set.count)
+        if devices is not None:
+            self._cap(name, FilterReason.DEVICES, devices[self.rows])
         for spread in own_spreads(shape):
             if spread.min_domains > 1 and spread.honor_affinity:
                 # a pod that is assigned to a host counts its own domain only, so never enough of them

@@ -15,7 +15,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.jobs.kinds import BY_GROUP
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
-from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown
+from bayplan.dialects.reviews import OwnerUnknown
 from bayplan.runtime.controllers.jobs.cache import CLASSES
 from bayplan.runtime.core.api_object import ApiCall
 from bayplan.runtime.core.clock import Clock

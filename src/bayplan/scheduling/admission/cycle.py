@@ -14,6 +14,7 @@ from bayplan.model.rejection import AdmissionRemark, Rejection, RejectionReason
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.overlay.topology_numa_overlay import TopologyNumaOverlay
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
+from bayplan.placement.pods.host_rooms import HostRooms
 from bayplan.scheduling.admission.candidates import Victim
 from bayplan.scheduling.admission.evaluate import evaluate, may_set_aside
 from bayplan.scheduling.admission.offer import Mode, net_load
@@ -47,6 +48,8 @@ def decide_admissions(
         usage=snapshot.usage,
         watchdog=watchdog,
     )
+    if profile.binding_filters:
+        simulation.rooms = HostRooms(snapshot.domains, snapshot.flavors)
     if snapshot.binding is not None and profile.binding_filters:
         simulation.trials = PodTrials(snapshot.binding, snapshot.flavors, watchdog)
     try:

@@ -104,7 +104,8 @@ def has_places(
             _capacity(simulation, queued_gang, placement_need.flavor),
             simulation.overlay.columns(placement_need.flavor),
         )
-        if columns is None and not simulation.is_filtered(queued_gang):
+        on_hosts = simulation.rooms_of(placement_need.flavor) is None
+        if columns is None and on_hosts and not simulation.is_filtered(queued_gang):
             return gang_fits(supply, placement_need.gang, simulation.profile, simulation.watchdog.check)
     return isinstance(find_places(simulation, queued_gang, needs, brief=True), dict)
 
@@ -173,10 +174,14 @@ def _place(
     supply = _capacity(simulation, queued_gang, placement_need.flavor, empty=empty)
     answer = partial(_answer, simulation, queued_gang, placement_need, brief)
     lifted, held = placement_need.grows and not queued_gang.failed_nodes, placement_need.current
+    rooms = None if held else simulation.rooms_of(placement_need.flavor)
 
-    def find(snapshot: CapacitySnapshot, gang: Gang) -> Placement:
+    def align(snapshot: CapacitySnapshot, gang: Gang) -> Placement:
         zone_rules = simulation.profile.zones
         return place_aligned(snapshot, gang, columns, zone_rules, answer, held, lifted=lifted).placement
+
+    def find(snapshot: CapacitySnapshot, gang: Gang) -> Placement:
+        return align(snapshot, gang) if rooms is None else rooms.place(snapshot, gang, align, empty=empty)
 
     source, pod_sets = placement_need.gang.source, placement_need.gang.root.pod_sets()
     trials = simulation.trials

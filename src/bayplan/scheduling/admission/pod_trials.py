@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from bayplan.model.assignment import Path
 from bayplan.model.gang import PodSet, Ref
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.quota import Flavor
 from bayplan.model.watchdog import Watchdog
-from bayplan.placement.cluster.node_table import ABSENT, first_labelled
+from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.pods.bind_check import bind_all
-from bayplan.placement.pods.bindable import BindingTrial, pods_by_node
+from bayplan.placement.pods.bind_check import bind_all, rows_in_domain
+from bayplan.placement.pods.bindable import NO_TEMPLATE, BindingTrial, pods_by_node
 from bayplan.state.admission.binding_view import BindingView
 from bayplan.state.admission.usage import PlacedPods
 
@@ -61,7 +62,7 @@ class PodTrials:
         for pod_set in pod_sets:
             if pod_set.template is None:
                 continue
-            if pod_set.template.constrains_nodes or pod_set.template.node:
+            if pod_set.template.needs_trial or pod_set.template.node:
                 return True
             if self._is_repelled(namespace, pod_set.template):
                 return True
@@ -117,16 +118,27 @@ class PodTrials:
         if self._overlay is None:
             self._overlay = NodeOverlay(self.view.filter_input, self.watchdog)
             for ref in self.view.gangs():
+                self._promise_devices(self._overlay, ref)
+            for ref in self.view.gangs():
                 if not self.view.is_complete(ref):
                     self._add_missing(self._overlay, ref)
         return self._overlay
 
+    def _promise_devices(self, overlay: NodeOverlay, ref: Ref) -> None:
+        """Hold devices for pods of an admitted gang that exist, and whose claims have none yet."""
+        for slot in self.view.slots_of(ref):
+            template = slot.pod_set.template
+            if template is None or template.devices is None:
+                continue
+            keys = [key for key in slot.pods if not self.view.devices.serves(key)]
+            overlay.promise_devices(template.devices, keys, [overlay.row_of(key) for key in keys])
+
     def _add_missing(self, overlay: NodeOverlay, ref: Ref) -> None:
         for slot in self.view.slots_of(ref):
-            row = self._row(overlay, slot.levels, slot.domain)
-            if slot.missing and slot.pod_set.template is not None and row != ABSENT:
+            if slot.missing and slot.pod_set.template is not None:
+                rows = self._rows(overlay, slot.levels, slot.domain, slot.pod_set, slot.missing)
                 keys = self._missing.setdefault(ref, {}).setdefault(slot.pod_set.name, [])
-                keys += self._add(overlay, ref, slot.pod_set, [row] * slot.missing)
+                keys += self._add(overlay, ref, slot.pod_set, rows)
 
     def _add(self, overlay: NodeOverlay, ref: Ref, pod_set: PodSet, rows: Sequence[int]) -> list[PodKey]:
         first, self._added = self._added, self._added + len(rows)
@@ -142,13 +154,10 @@ class PodTrials:
             if times < 0:
                 overlay.remove_pods(self._keys(pods.gang, pods.shape.name))
             elif pods.shape.template is not None:
-                rows = [
-                    row
-                    for share in pods.place.shares
-                    if (row := self._row(overlay, pods.place.levels, share.values)) != ABSENT
-                    for _ in range(share.count)
-                ]
-                self._add(overlay, pods.gang, pods.shape, rows)
+                for share in pods.place.shares:
+                    where = (pods.place.levels, share.values)
+                    rows = self._rows(overlay, *where, pods.shape, share.count)
+                    self._add(overlay, pods.gang, pods.shape, rows)
 
     def _keys(self, ref: Ref, pod_set: str = "", hosts: Collection[str] = ()) -> list[PodKey]:
         """The pods of an admitted gang: those that exist, and those that are missing."""
@@ -166,11 +175,13 @@ class PodTrials:
         rows = {overlay.row(self.view.node_of(host)) for host in hosts}
         return [key for key in keys if overlay.row_of(key) in rows]
 
-    def _row(self, overlay: NodeOverlay, levels: tuple[str, ...], domain: tuple[str, ...]) -> int:
-        """The row of a host; of a wider domain, the first of its nodes."""
+    def _rows(
+        self, overlay: NodeOverlay, levels: tuple[str, ...], domain: Path, pod_set: PodSet, count: int
+    ) -> list[int]:
+        """The row of a host for each pod; in a wider domain, those of its first nodes."""
         if len(levels) == 1 or len(domain) == 1:
             row = overlay.row(self.view.node_of(domain[-1]))
             if row != ABSENT:
-                return row
-        table = overlay.filter_input.node_snapshot.node_index.table
-        return first_labelled(table, dict(zip(levels, domain, strict=False)))
+                return [row] * count
+        labels = dict(zip(levels, domain, strict=False))
+        return rows_in_domain(overlay, labels, pod_set.template or NO_TEMPLATE, count)

@@ -7,14 +7,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.model.assignment import Path
-from bayplan.model.gang import Ref
+from bayplan.model.assignment import Assignment, Path
+from bayplan.model.gang import PodSet, Ref
+from bayplan.model.node import HOSTNAME
+from bayplan.model.node_rules import ANY_NODE
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell, Check, CheckKind, Flavor, Queue
 from bayplan.model.watchdog import Watchdog
+from bayplan.placement.cluster.capacity import with_slot
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.placement.overlay.undo_log import UndoLog
+from bayplan.placement.pods.host_rooms import DomainPods, HostRooms
 from bayplan.scheduling.admission.pod_trials import PodTrials
 from bayplan.state.admission.quota_tree import QuotaAccount, QuotaTree
 from bayplan.state.admission.reservations import Reservation
@@ -50,6 +54,7 @@ class AdmissionSimulation:
     removed: set[Ref] = field(default_factory=set)  # admitted gangs that count as removed
     watchdog: Watchdog = field(default_factory=Watchdog)  # checked in every loop that may run long
     trials: PodTrials | None = None  # for the filters of binding; None: none is used
+    rooms: HostRooms | None = None  # for topologies that end above the host; None: sums of hosts count
     quota_log: UndoLog[tuple[str, Mapping[Cell, int], int]] = field(init=False)
 
     def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
@@ -99,6 +104,18 @@ class AdmissionSimulation:
         self.overlay.add_usage(pods.flavor, pods.place, pods.requests, sign, pods.zones)
         if self.trials is not None:
             self.trials.use(pods, sign)
+        if self.rooms is not None and pods.gang is not None and pods.place.levels[-1] != HOSTNAME:
+            self.rooms.use(self._domain_pods(pods, pods.gang), pods.place, pods.requests, sign)
+
+    def _domain_pods(self, pods: PlacedPods, ref: Ref) -> DomainPods:
+        usage = self.usage.get(ref)
+        gang = ref if usage is None else usage.queued_gang.family
+        rules = pods.shape.rules if pods.shape is not None else ANY_NODE
+        return DomainPods(gang, pods.pod_set, pods.flavor, with_slot(pods.requests), 0, rules)
+
+    def rooms_of(self, flavor: str) -> HostRooms | None:
+        """The hosts below the domains of the flavor's topology, if it ends above them."""
+        return None if self.overlay.levels(flavor)[-1] == HOSTNAME else self.rooms
 
     def is_filtered(self, queued_gang: QueuedGang) -> bool:
         """Whether a filter of binding may keep pods of the gang from a node."""
@@ -122,6 +139,8 @@ class AdmissionSimulation:
             stack.enter_context(self.quota_log.tentative())
             if self.trials is not None:
                 stack.enter_context(self.trials.tentative())
+            if self.rooms is not None:
+                stack.enter_context(self.rooms.tentative())
             yield
 
     def remove(self, queued_gangs: Iterable[QueuedGang]) -> None:
@@ -148,7 +167,19 @@ class AdmissionSimulation:
                 if not self.overlay.fits(pods.flavor, pods.place, pods.requests, pods.zones):
                     return False
                 self.overlay.add_usage(pods.flavor, pods.place, pods.requests, 1, pods.zones)
-        return self._binds(taken)
+        return self._find_hosts(taken) and self._binds(taken)
+
+    def _find_hosts(self, needs: Sequence[PlacedPods]) -> bool:
+        """Whether pods that are placed in domains above the host find hosts there."""
+        by_flavor: dict[str, list[tuple[PodSet, Assignment]]] = {}
+        for pods in needs:
+            if pods.shape is not None:
+                by_flavor.setdefault(pods.flavor, []).append((pods.shape, pods.place))
+        return all(
+            rooms.fit(self.overlay.supply(flavor), wanted)
+            for flavor, wanted in by_flavor.items()
+            if (rooms := self.rooms_of(flavor)) is not None
+        )
 
     def _binds(self, needs: Sequence[PlacedPods]) -> bool:
         """Whether the filters of binding accept pods of one gang where they are placed."""

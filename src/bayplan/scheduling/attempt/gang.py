@@ -25,6 +25,7 @@ from bayplan.placement.pods.one_domain import (
 from bayplan.placement.subgroups.minimums import GangWithMinimums, assign_minimums, missing_in_gang
 from bayplan.placement.subgroups.quorum import assign_quorum
 from bayplan.placement.subgroups.whole_gang import assign_whole_gang
+from bayplan.scheduling.attempt.moved_claims import assign_beside_moved_claims
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
 NOWHERE = -1
@@ -120,7 +121,16 @@ def attempt(
     `placed_rows`: rows of pods of the gang assigned just before. `single`: `allowed_nodes` is one domain.
     """
     checkpoint = overlay.checkpoint()
-    result = _attempt(snapshot, overlay, request, profile, allowed_nodes, placed_rows, single=single)
+
+    def assign(allowed: Bools | None) -> AttemptResult:
+        return _attempt(snapshot, overlay, request, profile, allowed, placed_rows, single=single)
+
+    result = assign(allowed_nodes)
+    if len(result.rows) < request.need and snapshot.held_domains:
+        overlay.rollback(checkpoint)
+        domains = snapshot.held_domains
+        moved = assign_beside_moved_claims(overlay, domains, request.need, allowed_nodes, assign)
+        result = moved if moved is not None else assign(allowed_nodes)
     if not overlay.lacks_devices(result.rows):
         return result
     # Nodes share devices, and the pods were assigned as if each had its own: none of them may start so.

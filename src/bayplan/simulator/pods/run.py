@@ -143,8 +143,11 @@ def check_same_state(
     """Two idle schedulers have the same state, whatever events led to it.
 
     Clearing a nomination is written once; if that write was lost, the API still has it. So it has if the
-    binding of a nominated pod was given up while its claims were written.
+    binding of a nominated pod was given up while its claims were written. Hosts for open slots of domains
+    are chosen when they are needed.
     """
+    own.store.claims.settle()
+    fresh.store.claims.settle()
     for what, own_part, fresh_part in (
         ("the ledger", own.store.nodes.ledger.by_node(), fresh.store.nodes.ledger.by_node()),
         ("the index", _indexed(own), _indexed(fresh)),

@@ -57,7 +57,7 @@ def check_free_capacity(state: AdmissionState) -> Iterator[str]:
     recount = AdmittedUsage(flavors=dict(known.flavors), shared=known.shared, queues=known.queues)
     recount.put_nodes(known.nodes)
     for name, cluster in known.topologies.items():
-        recount.set_topology(name, cluster.topology, state.ledger.by_node())
+        recount.set_topology(name, cluster.topology, state.unmanaged.ledger.by_node())
     for holding in known.by_gang.values():
         recount.add(holding)
     for name, cluster in known.topologies.items():

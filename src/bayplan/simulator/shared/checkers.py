@@ -1,16 +1,16 @@
 """Invariants of nodes that gangs of all APIs share, checked against the objects in the API after every step.
 
 A node is used by the pods that are bound to it, and promised to the slots of admitted Workloads that have no
-pod there yet. Both together never exceed what is allocatable. Where admission and binding run in two
-processes, each may decide before it has seen what the other one did; then the excess ends soon, and no gang
-starts in part.
+pod there yet. Both together never exceed what is allocatable. Slots in a domain above the host (`domains.py`)
+always have hosts that their pods can get. Where admission and binding run in two processes, each may decide
+before it has seen what the other one did; then the excess ends soon, and no gang starts in part.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bayplan.backends.fake_controllers.manifests import GPU, Object
 from bayplan.backends.fake_controllers.objects import is_terminating
@@ -18,25 +18,14 @@ from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
 from bayplan.simulator.jobs.checkers import gang_of, pod_set_of
 from bayplan.simulator.queues.workload_view import PodSetPlacement, conditions_of, read
+from bayplan.simulator.shared.domains import Domain, DomainChecker, OpenSlots, is_inside
 from bayplan.simulator.shared.zones import ZoneActors
 
 List = Callable[[str], Sequence[Object]]
 Amounts = dict[str, int]
-ZONES_KEY = "zones"  # in the place of a resource
+ZONES_KEY, HOSTS_KEY = "zones", "hosts"  # in the place of a resource
 TAKEN_SECONDS = 30.0
 """So long after the last fault a slot that a pod of another gang has taken may still be promised."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSlots:
-    """The slots of a pod set on a host that no pod of it uses."""
-
-    workload: str
-    pod_set: str
-    host: str
-    count: int
-    each: Mapping[str, int]
-    gpus: int = 0  # that a pod needs in one zone
 
 
 @dataclass(slots=True)
@@ -47,7 +36,8 @@ class ClaimChecker:
     zones: ZoneActors | None = None
     over_since: dict[tuple[str, str], float] = field(default_factory=dict)  # by node and resource
     bound: dict[str, str] = field(default_factory=dict)  # bound pods of queued gangs: gang by uid
-    last_over: dict[str, float] = field(default_factory=dict)  # by node
+    last_over: dict[str, float] = field(default_factory=dict)  # by node or domain
+    domains: DomainChecker = field(default_factory=DomainChecker)
     crossed: int = 0  # how often two processes gave away the same capacity
 
     def check(
@@ -62,15 +52,16 @@ class ClaimChecker:
         `is_known` tells whether the scheduler has seen a pod: what it has not seen it cannot respect.
         """
         nodes, pods = objects("nodes"), objects("pods")
-        slots = open_slots(objects("workloads"), pods)
+        slots = open_slots(objects("workloads"), pods, nodes)
+        self.domains.note_nodes(nodes, now)
         over = dict(self._over(nodes, pods, slots))
         self.crossed += sum(key not in self.over_since for key in over)
         self.over_since = {key: self.over_since.get(key, now) for key in over}
         self.last_over |= {node: now for node, _ in over}
         yield from self._refused()
         for key, sentence in over.items():
-            since = max(self.over_since[key], last_fault)
-            if self.processes == 1:
+            since = max(self.over_since[key], last_fault, self.domains.shrunk(key[0]))
+            if self.processes == 1 and self.domains.shrunk(key[0]) < self.over_since[key]:
                 yield sentence
             elif now - since > TAKEN_SECONDS:
                 yield f"{sentence}, for {now - since:.0f} s"
@@ -90,7 +81,7 @@ class ClaimChecker:
 
     def check_end(self, objects: List) -> Iterator[str]:
         """At the end no node is used or promised twice, however many processes there are."""
-        slots = open_slots(objects("workloads"), objects("pods"))
+        slots = open_slots(objects("workloads"), objects("pods"), objects("nodes"))
         for _, sentence in self._over(objects("nodes"), objects("pods"), slots):
             yield f"at the end {sentence}"
 
@@ -99,6 +90,10 @@ class ClaimChecker:
     ) -> Iterator[tuple[tuple[str, str], str]]:
         """Nodes and resources of which more is used and promised than there is."""
         used = used_by(pods_on_nodes(pods))
+        slots = list(slots)
+        for domain, sentence in self.domains.crowded(nodes, pods, slots):
+            yield (domain, HOSTS_KEY), sentence
+        slots = [one for one in slots if one.host]
         promised = promised_by_host(slots)
         names = {node["metadata"]["labels"].get(HOSTNAME): node["metadata"]["name"] for node in nodes}
         claims = {node: dict(amounts) for node, amounts in used.items()}
@@ -126,18 +121,21 @@ class ClaimChecker:
         bound = {pod["metadata"]["uid"]: gang_of(pod) for pod in pods_on_nodes(pods) if gang_of(pod)}
         running = {gang for uid, gang in bound.items() if uid in self.bound}
         for gang in sorted({gang for uid, gang in bound.items() if uid not in self.bound} - running):
-            lost = sorted({one.host for one in slots if one.workload == gang and one.host in taken})
+            lost = sorted({one.where for one in slots if one.workload == gang and one.where in taken})
             if lost:
                 yield f"gang {gang} starts in part: its slots on {', '.join(lost)} are taken"
         self.bound = bound
 
 
-def open_slots(workloads: Iterable[Object], pods: Iterable[Object]) -> list[OpenSlots]:
-    """The slots on hosts of all admitted Workloads that are promised to pods that are not bound yet.
+def open_slots(
+    workloads: Iterable[Object], pods: Iterable[Object], nodes: Iterable[Object] = ()
+) -> list[OpenSlots]:
+    """The slots of all admitted Workloads that are promised to pods that are not bound yet.
 
     A gang may have more slots than it still needs, since pods are over: then only those count that cannot be
     spared.
     """
+    labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
     bound: Counter[tuple[str, str, str]] = Counter()
     for pod in pods_on_nodes(pods):
         if gang_of(pod):
@@ -146,22 +144,46 @@ def open_slots(workloads: Iterable[Object], pods: Iterable[Object]) -> list[Open
     for workload in workloads:
         name = workload["metadata"]["name"]
         for placement in _placements(workload):
-            counts: Counter[str] = Counter()
+            counts: Counter[Domain] = Counter()
             for values, count in placement.shares:
-                counts[values[-1]] += count
+                counts[_domain(placement.levels, values)] += count
             left = {
-                host: count - bound[name, placement.pod_set, host]
-                for host, count in sorted(counts.items())
-                if count > bound[name, placement.pod_set, host]
+                domain: open_count
+                for domain, count in sorted(counts.items())
+                if (open_count := count - _bound_in(domain, name, placement.pod_set, bound, labels)) > 0
             }
             spare = max(0, sum(left.values()) - _missing(workload, placement, bound))
-            for host, count in left.items():
+            gpus = placement.each.get(GPU, 0)
+            for domain, count in left.items():
                 if count > spare:
-                    gpus = placement.each.get(GPU, 0)
-                    found.append(
-                        OpenSlots(name, placement.pod_set, host, count - spare, placement.each, gpus)
-                    )
+                    made = OpenSlots(name, placement.pod_set, "", count - spare, placement.each, gpus, domain)
+                    if domain[0][0] == HOSTNAME:
+                        made = replace(made, host=domain[0][1], domain=())
+                    found.append(made)
     return found
+
+
+def _domain(levels: Sequence[str], values: Sequence[str]) -> Domain:
+    """A host by its name alone, and a wider domain by all its values."""
+    if levels[-1] == HOSTNAME:
+        return ((HOSTNAME, values[-1]),)
+    return tuple(zip(levels, values, strict=True))
+
+
+def _bound_in(
+    domain: Domain,
+    gang: str,
+    pod_set: str,
+    bound: Counter[tuple[str, str, str]],
+    labels: Mapping[str, Mapping[str, str]],
+) -> int:
+    if domain[0][0] == HOSTNAME:
+        return bound[gang, pod_set, domain[0][1]]
+    return sum(
+        count
+        for (of, part, node), count in bound.items()
+        if (of, part) == (gang, pod_set) and is_inside(labels.get(node, {}), domain)
+    )
 
 
 def _missing(workload: Object, placement: PodSetPlacement, bound: Counter[tuple[str, str, str]]) -> int:
@@ -182,7 +204,7 @@ def promised_by_host(slots: Iterable[OpenSlots]) -> dict[str, Amounts]:
 
 
 def _placements(workload: Object) -> Iterator[PodSetPlacement]:
-    """Placements on hosts of a Workload that is admitted, and neither evicted nor finished."""
+    """Placements of a Workload that is admitted, and neither evicted nor finished."""
     conditions = conditions_of(workload)
     if (
         conditions.get("Finished")
@@ -190,9 +212,7 @@ def _placements(workload: Object) -> Iterator[PodSetPlacement]:
         or "admission" not in workload.get("status", {})
     ):
         return
-    for placement in read(workload, {}).placements:
-        if placement.levels[-1] == HOSTNAME:
-            yield placement
+    yield from read(workload, {}).placements
 
 
 def _holders(node: str, pods: Iterable[Object], slots: Iterable[OpenSlots]) -> Iterator[str]:

@@ -44,7 +44,7 @@ from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.shared import pod_groups
 from bayplan.simulator.shared.checkers import ClaimChecker
 from bayplan.simulator.shared.pod_groups import PodGroupActors, key_of
-from bayplan.simulator.shared.world import dense, shared_world
+from bayplan.simulator.shared.world import SharedWorld, dense, ending_at_racks, shared_world
 from bayplan.simulator.shared.zones import ZoneActors, zoned
 from bayplan.simulator.subgroups.actors import SubgroupActors
 from bayplan.simulator.subgroups.checkers import (
@@ -62,6 +62,7 @@ JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
 PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
+AT_RACK = 0.3  # the share of worlds whose queues have a topology that ends at the rack
 AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
 
@@ -81,20 +82,19 @@ class SharedSimulation(SchedulerSimulation):
         is_dense: bool | None = None,
         with_pod_groups: bool | None = None,
         with_zones: bool = False,
+        ends_at_rack: bool | None = None,
     ) -> None:
-        """What is not given the seed decides: most worlds are dense, some have pod groups."""
+        """What is not given the seed decides: most worlds are dense, some have pod groups or end at racks."""
         rng = Random(f"shared {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
         fault_chances = replace(fault_chances, node_loss=0, node_flap=0)  # nodes have accidents of their own
-        self.world = shared_world(rng, self.fault_seconds)
-        self.pace = Random(f"pace {seed}")
+        self.pace, zone_rng = Random(f"pace {seed}"), Random(f"zones {seed}")
         by_seed = self.pace.random() < DENSE
         self.is_dense = by_seed if is_dense is None else is_dense
-        if self.is_dense:
-            self.world = dense(self.world, self.pace, self.fault_seconds)
-        zone_rng = Random(f"zones {seed}")
-        if with_zones:
-            self.world = zoned(self.world, zone_rng)
+        at_rack = Random(f"levels {seed}").random() < AT_RACK
+        self.world = self._draw_world(
+            rng, zone_rng if with_zones else None, at_rack if ends_at_rack is None else ends_at_rack
+        )
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
         register_webhooks(self.store)
         self.create_initial(self.world.nodes, self.world.rules)
@@ -131,6 +131,14 @@ class SharedSimulation(SchedulerSimulation):
         self.admitted_at = -NEVER
         self.bound_at = {JOBS: -NEVER, TREES: -NEVER, GANGS: -NEVER}  # when a pod of a family was bound last
         self.checks = 0
+
+    def _draw_world(self, rng: Random, zone_rng: Random | None, ends_at_rack: bool) -> SharedWorld:
+        world = shared_world(rng, self.fault_seconds)
+        if self.is_dense:
+            world = dense(world, self.pace, self.fault_seconds)
+        if ends_at_rack:
+            world = ending_at_racks(world)
+        return world if zone_rng is None else zoned(world, zone_rng)
 
     def _make_checkers(self) -> None:
         heal_seconds = self.world.profile.heal_seconds

@@ -12,7 +12,9 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api import names
 from bayplan.dialects.kube.gang_api.gates import VERSIONS
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
+from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.annotations import MINIMUM, SEGMENT_SIZE, SYNCED
+from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import Profile
 from bayplan.simulator.core.arrivals import TimedObject, generate_arrivals
 from bayplan.simulator.core.fixtures import PLAIN_PODS
@@ -131,6 +133,18 @@ def dense(world: SharedWorld, rng: Random, until: float) -> SharedWorld:
         groups=Arrivals(nodes, sorted(groups, key=lambda one: one.when)),
         gangs=Arrivals(nodes, sorted(gangs, key=lambda one: one.when)),
     )
+
+
+def ending_at_racks(world: SharedWorld) -> SharedWorld:
+    """The world with queues whose topology ends at the rack: admitted gangs have no hosts yet."""
+
+    def shortened(kind: Kind, obj: Object) -> Object:
+        if kind != api_kinds.TOPOLOGIES:
+            return obj
+        levels = [level for level in obj["spec"]["levels"] if level["nodeLabel"] != HOSTNAME]
+        return {**obj, "spec": {**obj["spec"], "levels": levels}}
+
+    return replace(world, rules=[(kind, shortened(kind, obj)) for kind, obj in world.rules])
 
 
 def _some(rng: Random, arrivals: Sequence[TimedObject], moments: Sequence[float]) -> Iterator[TimedObject]:

@@ -15,6 +15,9 @@ import numpy as np
 from bayplan.model.assignment import Path
 from bayplan.model.change import (
     Change,
+    DeviceObjectLost,
+    DeviceObjectSeen,
+    DevicesAssumed,
     NamespaceLost,
     NamespaceSeen,
     NodeLost,
@@ -36,6 +39,7 @@ from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.state.admission.other_pods import UnmanagedPods
 from bayplan.state.admission.usage import AdmittedUsage
+from bayplan.state.cluster.device_state import DeviceState
 from bayplan.state.cluster.volumes import VolumeState
 
 
@@ -58,6 +62,7 @@ class BindingView:
     usage: AdmittedUsage
     unmanaged: UnmanagedPods
     repelling: Mapping[Ref, tuple[PodAffinityTerm, ...]]  # anti-affinity terms of queued and admitted gangs
+    devices: DeviceState
 
     def node_of(self, host: str) -> str:
         """The name of the node with this host label."""
@@ -89,9 +94,10 @@ class BindingView:
 class BindingFacts:
     """Follows pods, nodes, namespaces and volumes."""
 
-    def __init__(self, usage: AdmittedUsage, unmanaged: UnmanagedPods) -> None:
-        self.usage, self.unmanaged = usage, unmanaged
+    def __init__(self, usage: AdmittedUsage, unmanaged: UnmanagedPods, devices: DeviceState) -> None:
+        self.usage, self.unmanaged, self.devices = usage, unmanaged, devices
         self.volumes = VolumeState()
+        self.claiming: set[Ref] = set()  # queued and admitted gangs whose pods claim devices
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.index: PodIndex | None = None
         self.sought: dict[Ref, tuple[PodAffinityTerm, ...]] = {}  # pods that queued gangs have to be near
@@ -108,22 +114,31 @@ class BindingFacts:
             self._nodes = node_index_of(table_of(nodes), self.index.slots)
         none = np.zeros((0, len(self._nodes)), dtype=np.int64)
         node_snapshot = NodeSnapshot(self._nodes, {}, none, none)
-        filter_input = FilterInput(node_snapshot, self.index, self.volumes.snapshot())
-        return BindingView(filter_input, self.usage, self.unmanaged, self.repelling)
+        supply = self.devices.supply(always=bool(self.claiming))
+        filter_input = FilterInput(node_snapshot, self.index, self.volumes.snapshot(), devices=supply)
+        return BindingView(filter_input, self.usage, self.unmanaged, self.repelling, self.devices)
 
     def apply(self, change: Change) -> bool:
         """Follow a change that the state has applied. Returns whether it may help a gang that waits."""
         match change:
             case PodSeen(pod):
                 return self._pod_seen(pod)
-            case PodLost(key) if self.index is not None:
-                self.index.remove(key)
-                self.index.tidy()
+            case PodLost(key):
+                return self._pod_lost(key)
+            case DevicesAssumed(pod_key, allocations):
+                freed = self.devices.drop(pod_key)
+                self.devices.assume(pod_key, allocations)
+                return freed and bool(self.claiming)
+            case DeviceObjectSeen(part):
+                return self.devices.seen(part) and bool(self.claiming)
+            case DeviceObjectLost(part):
+                return self.devices.lost(part) and bool(self.claiming)
             case QueuedGangSeen(queued):
                 self._gang_seen(queued)
             case QueuedGangLost(ref):
                 self.sought.pop(ref, None)
                 self.repelling.pop(ref, None)
+                self.claiming.discard(ref)
             case NodeLost(name):
                 self._node_lost(name)
             case NamespaceSeen(name, labels):
@@ -138,8 +153,10 @@ class BindingFacts:
 
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
         """Nodes are about to be added or changed."""
-        if self._nodes is not None and any(self.usage.nodes.get(name) != nodes[name] for name in nodes):
-            self._nodes = None
+        for name, node in nodes.items():
+            if self.usage.nodes.get(name) != node:
+                self._nodes = None
+                self.devices.node_changed(name)
 
     def forget_nodes(self) -> None:
         """Build the node index anew when it is needed."""
@@ -147,14 +164,19 @@ class BindingFacts:
 
     def _node_lost(self, name: str) -> None:
         self._nodes = None
+        self.devices.node_changed(name)
         if self.index is not None:
             self.index.slots.drop(name)
             self.index.tidy()
 
     def _gang_seen(self, queued: QueuedGang) -> None:
         templates = [one.template for one in queued.gang.root.pod_sets() if one.template is not None]
-        if any(template.constrains_nodes for template in templates):
+        if any(template.needs_trial for template in templates):
             self._start()
+        if any(template.devices is not None for template in templates):
+            self.claiming.add(queued.gang.source)
+        else:
+            self.claiming.discard(queued.gang.source)
         required = (term for template in templates for term in template.affinity.required)
         anti = (term for template in templates for term in template.affinity.required_anti)
         for known, terms in ((self.sought, required), (self.repelling, anti)):
@@ -163,6 +185,13 @@ class BindingFacts:
                 known[queued.gang.source] = in_namespace
             else:
                 known.pop(queued.gang.source, None)
+
+    def _pod_lost(self, key: PodKey) -> bool:
+        """Returns whether devices are free again."""
+        if self.index is not None:
+            self.index.remove(key)
+            self.index.tidy()
+        return self.devices.drop(key) and bool(self.claiming)
 
     def _pod_seen(self, pod: Pod) -> bool:
         """Returns whether a queued gang has to be near the pod."""

@@ -164,6 +164,10 @@ class AdmissionConfig:
         namespace_queue, known = self.namespace_queues.get(queued.namespace_queue), self.queues.get(queue)
         if queued.admission is not None:
             return None
+        if queued.refusal:
+            return Rejection(
+                RejectionReason.MISCONFIGURED, remark=AdmissionRemark.REFUSED, about=queued.refusal
+            )
         if namespace_queue is not None and self.is_stopped(queued):
             return Rejection(
                 RejectionReason.CLOSED,

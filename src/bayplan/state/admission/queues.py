@@ -16,7 +16,11 @@ from bayplan.state.pending_queue import NEVER, EquivalenceClass, PendingQueue, W
 BACKOFF_MAX = 30.0
 _QUOTA_EVENT = frozenset({WakeupEvent.QUOTA_FREED})
 _ANY_EVENT = _QUOTA_EVENT | {WakeupEvent.CAPACITY_FREED}
-_MAY_NOT_ENTER = (AdmissionRemark.NAMESPACE, AdmissionRemark.NAMESPACE_QUEUE_STOPPED)
+_MAY_NOT_ENTER = (
+    AdmissionRemark.NAMESPACE,
+    AdmissionRemark.NAMESPACE_QUEUE_STOPPED,
+    AdmissionRemark.REFUSED,
+)
 _OWN_REASONS = (
     RejectionReason.INTERNAL,
     RejectionReason.OUT_OF_TIME,

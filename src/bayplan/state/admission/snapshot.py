@@ -12,6 +12,7 @@ from bayplan.model.rejection import Rejection
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.overlay.topology_numa_overlay import NumaStock
 from bayplan.placement.overlay.topology_overlay import KnownRows
+from bayplan.placement.pods.host_rooms import Contents
 from bayplan.state.admission.binding_view import BindingView
 from bayplan.state.admission.config import AdmissionConfig
 from bayplan.state.admission.queues import AdmissionQueues, QueueEntry, QueueEntryState
@@ -34,7 +35,7 @@ class QueueHead:
     tries: int = 0  # failed searches for a placement since it has quota
     has_victims: bool = False  # victims were evicted for it
     taken: tuple[str, ...] = ()  # hosts of its placement whose capacity other pods use
-    has_started: bool = False  # a pod of it is bound
+    has_started: bool = False  # a pod of it is bound, so that it moves away from hosts that were taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +55,7 @@ class AdmissionSnapshot:
     known: KnownRows | None = None  # a cache of derived rows
     numa: Mapping[str, NumaStock] = field(default_factory=dict)  # by topology; empty without NUMA reports
     binding: BindingView | None = None  # what the filters of binding read, if any gang or pod uses them
+    domains: Contents = field(default_factory=dict)  # pods of admitted gangs in domains above the host
 
 
 Failed = Callable[[QueueEntry, Exception], None]

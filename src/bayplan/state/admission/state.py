@@ -41,6 +41,7 @@ from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHea
 from bayplan.state.admission.taken_nodes import TakenNodes
 from bayplan.state.admission.usage import AdmittedUsage, usage_of
 from bayplan.state.admission.wakeups import AdmissionWakeups
+from bayplan.state.cluster.device_state import DeviceState
 from bayplan.state.cluster.ledger import Shift
 from bayplan.state.cluster.node_batches import apply_in_batches
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
@@ -53,9 +54,10 @@ class AdmissionState:
     """Applies changes, returns heads and snapshots, and assumes plans until their writes end."""
 
     def __init__(
-        self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, cluster: ClusterState | None = None
-    ) -> None:
-        self.numa_policy, self.cluster = numa_policy, cluster or ClusterState()
+        self, numa_policy: NumaStalenessPolicy = DEFAULT_NUMA_POLICY, cluster: ClusterState | None = None,
+        devices: Callable[[], DeviceState] = DeviceState,
+    ) -> None:  # fmt: skip
+        self.numa_policy, self.cluster, self.devices = numa_policy, cluster or ClusterState(), devices
         self.reset()
 
     def reset(self) -> None:
@@ -64,11 +66,9 @@ class AdmissionState:
         self.numa = NumaUsage(self.numa_policy)
         self.usage = AdmittedUsage(watcher=self.numa.count_gang, cluster=self.cluster)
         self.unmanaged = UnmanagedPods(self.usage)
-        self.ledger = self.unmanaged.ledger
-        self.pending = AdmissionQueues()
-        self.reservations = Reservations()
+        self.pending, self.reservations = AdmissionQueues(), Reservations()
         self.taken = TakenNodes(self.usage, self.unmanaged, self.numa)
-        self.binding = BindingFacts(self.usage, self.unmanaged)
+        self.binding = BindingFacts(self.usage, self.unmanaged, self.devices())
         self._wakeups = AdmissionWakeups(self.config, self.usage, self.pending)
         self.assumed: dict[Ref, Admission] = {}
         self.evicting: set[Ref] = set()  # evictions in flight: the API does not show them yet
@@ -147,7 +147,7 @@ class AdmissionState:
         self._shift(self.unmanaged.deleted(key) if pod is None else self.unmanaged.seen(pod))
 
     def _topology(self, name: str, topology: Topology | None) -> None:
-        if self.usage.set_topology(name, topology, self.ledger.by_node()):
+        if self.usage.set_topology(name, topology, self.unmanaged.ledger.by_node()):
             self._rebuild_quota()
 
     def _rebuild_quota(self) -> None:
@@ -286,7 +286,7 @@ class AdmissionState:
         """Gangs that have lost hosts to other pods are placed again, or evicted."""
         found = [entry for ref in self.taken.check() if (entry := self.pending.entries.get(ref)) is not None]
         for entry in sorted(found, key=lambda entry: entry.rank):
-            entry.has_started = self.taken.has_started(entry.queued_gang.gang.source)
+            entry.has_started = self.taken.may_move(entry.queued_gang.gang.source)
             self._update_state(entry)
             if entry.state is QueueEntryState.PLACING:
                 self.pending.move(entry, QueueEntryState.PLACING, 0.0)
@@ -319,6 +319,7 @@ class AdmissionState:
             self.usage.known,
             self.numa.stocks(supplies),
             self.binding.view(),
+            self.taken.domains.all(),
         )
 
     def inactive_queues(self) -> Iterator[str]:

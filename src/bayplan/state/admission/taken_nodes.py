@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node
-from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod import Pod, PodKey, domain_text
 from bayplan.placement.numa.alignment import USUAL
 from bayplan.placement.overlay.zone_claims import lost_nodes
+from bayplan.state.admission.domain_usage import Domain, DomainUsage
 from bayplan.state.admission.numa_usage import NumaUsage
 from bayplan.state.admission.other_pods import GangVersions, UnmanagedPods
 from bayplan.state.admission.usage import AdmittedUsage, GangUsage
@@ -24,28 +25,37 @@ class TakenNodes:
 
     def __init__(self, usage: AdmittedUsage, unmanaged: UnmanagedPods, numa: NumaUsage) -> None:
         self.usage, self.unmanaged, self.numa = usage, unmanaged, numa
+        self.domains = DomainUsage(usage, unmanaged)
         self.changed: set[str] = set()  # nodes or hosts to check
+        self.in_domain: dict[Domain, frozenset[Ref]] = {}  # the gangs that have lost a domain above the host
         self.on_host: dict[str, frozenset[Ref]] = {}  # the gangs that have lost it
 
     def touch(self, names: Iterable[str]) -> None:
         """Pods, slots or amounts changed on these nodes or hosts."""
         nodes, hosts = self.usage.nodes, self.usage.hosts
-        self.changed.update(name for name in names if name in nodes or name in hosts)
+        found = [name for name in names if name in nodes or name in hosts]
+        self.changed.update(found)
+        self.domains.touch(found)
 
     def node_lost(self, name: str) -> None:
         """A node is gone: what stood there is replaced as after any failure."""
+        self.domains.touch((name,))
         self.changed -= {name, self._host(name)}
         self.on_host.pop(self._host(name), None)
 
     def touch_gang(self, usage: GangUsage | None) -> None:
         """A gang got or lost slots."""
+        if usage is not None:
+            self.domains.gang_moved(usage.queued_gang.family)
         for placement in usage.placements if usage is not None else ():
             if placement.place.levels[-1] == HOSTNAME:
                 self.touch(share.values[-1] for share in placement.place.shares)
 
     def hosts_of(self, ref: Ref) -> tuple[str, ...]:
-        """The hosts that a gang has lost."""
-        return tuple(sorted(host for host, refs in self.on_host.items() if ref in refs))
+        """The hosts that a gang has lost, and domains above the host."""
+        lost = (domain for domain, refs in self.in_domain.items() if ref in refs)
+        domains = (domain_text(tuple(zip(levels, path, strict=True))) for levels, path in lost)
+        return tuple(sorted((*domains, *(host for host, refs in self.on_host.items() if ref in refs))))
 
     def check(self) -> set[Ref]:
         """Check the nodes that changed. Returns the gangs for which something is different now."""
@@ -59,12 +69,17 @@ class TakenNodes:
                 self.on_host[host] = after
             different |= before ^ after
         self.changed.clear()
+        for domain, losers in self.domains.check():
+            different |= self.in_domain.pop(domain, frozenset()) ^ losers
+            if losers:
+                self.in_domain[domain] = losers
         return different
 
-    def has_started(self, ref: Ref) -> bool:
-        """Whether a pod of the gang is bound."""
+    def may_move(self, ref: Ref) -> bool:
+        """Whether a pod of the gang is bound, and the gang has lost single hosts only."""
         versions = self.unmanaged.families.get(self.unmanaged.family_of.get(ref, ref))
-        return versions is not None and self._bound(versions.pods) > 0
+        has_started = versions is not None and self._bound(versions.pods) > 0
+        return has_started and not any(ref in refs for refs in self.in_domain.values())
 
     def _host(self, name: str) -> str:
         node = self.usage.nodes.get(name)
@@ -80,7 +95,7 @@ class TakenNodes:
         if not lack:
             return
         for family, open_slots in sorted(
-            self._open_slots(host), key=lambda pair: self._rank(pair[0]), reverse=True
+            self._open_slots(host), key=lambda pair: self.domains.rank(pair[0]), reverse=True
         ):
             own = self._own_usage(family, node.name)
             if any(amount > own.get(name, 0) for name, amount in lack.items() if name in open_slots):
@@ -99,7 +114,7 @@ class TakenNodes:
         families = [(ref, self.unmanaged.families[ref]) for ref in missing if ref in self.unmanaged.families]
         waiting = [family for family, _ in self._open_slots(host)]
         families = [(ref, family) for ref, family in families if any(family is one for one in waiting)]
-        for ref, family in sorted(families, key=lambda pair: self._rank(pair[1]), reverse=True):
+        for ref, family in sorted(families, key=lambda pair: self.domains.rank(pair[1]), reverse=True):
             if not lost_nodes(columns, {0: [pods for each in missing.values() for pods in each]}, USUAL):
                 return
             del missing[ref]
@@ -114,7 +129,7 @@ class TakenNodes:
                 if slot not in family.slots:
                     continue
                 count = family.slots[slot] - self._bound(family.inside.get(slot, ()))
-                if count > 0 and (count := min(count, self._missing(family, pod_set))) > 0:
+                if count > 0 and (count := min(count, self.domains.missing(family, pod_set))) > 0:
                     for name, each in {**family.each[slot], PODS: 1}.items():
                         amounts[name] = amounts.get(name, 0) + each * count
             if amounts:
@@ -136,17 +151,6 @@ class TakenNodes:
     def _bound(self, keys: Iterable[PodKey]) -> int:
         return sum(not self._pod(key).unbound for key in keys)
 
-    def _missing(self, family: GangVersions, pod_set: str) -> int:
-        """The pods of a pod set that are still to be bound; finished ones need their slots no longer."""
-        wanted = sum(
-            one.count
-            for ref in family.versions
-            if ref in self.usage.by_gang
-            for one in self.usage.by_gang[ref].queued_gang.gang.root.pod_sets()
-            if one.name == pod_set
-        )
-        return wanted - self._bound(key for key, slot in family.pods.items() if slot and slot[0] == pod_set)
-
     def _own_usage(self, family: GangVersions, node: str) -> dict[str, int]:
         """What pods of the gang use beyond its slots: it takes nothing from itself."""
         total: dict[str, int] = {}
@@ -156,16 +160,6 @@ class TakenNodes:
                 for name, amount in claim.amounts.items():
                     total[name] = total.get(name, 0) + amount
         return total
-
-    def _rank(self, family: GangVersions) -> tuple[object, ...]:
-        return max(
-            (
-                self.usage.by_gang[ref].queued_gang.rank
-                for ref in family.versions
-                if ref in self.usage.by_gang
-            ),
-            default=(),
-        )
 
 
 def _lack(node: Node, cluster: TopologyState, host: str) -> dict[str, int]:

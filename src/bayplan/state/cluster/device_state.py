@@ -57,9 +57,13 @@ class DeviceState:
         """Whether there are any claims."""
         return bool(self.claims)
 
-    def supply(self) -> DeviceSupply | None:
-        """The devices for a decision; None if no pod needs any."""
-        return self._supply if self.active else None
+    def supply(self, *, always: bool = False) -> DeviceSupply | None:
+        """The devices for a decision; None if no pod needs any. `always`: gangs without pods need some."""
+        return self._supply if self.active or always else None
+
+    def serves(self, pod: PodKey) -> bool:
+        """Whether a pod has devices, or is about to get them."""
+        return pod in self._claims_of or pod in self._assumed_of
 
     def users(self) -> Iterable[PodKey]:
         """The pods that claims are reserved for."""

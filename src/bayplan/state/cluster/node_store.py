@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import PodKey
@@ -27,6 +27,7 @@ class NodeStore:
         self.flat = NodeState(slots, self.cluster)
         self.topologies: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
         self.ledger = Ledger()
+        self.on_change: Callable[[Node], None] | None = None  # called with nodes that change in any way
 
     def load(self, fresh: Mapping[str, Node]) -> None:
         """Add new nodes together."""
@@ -34,6 +35,7 @@ class NodeStore:
         self._changed.update(fresh)
         for node in fresh.values():
             self._note_hostname(node)
+            self._note_change(node)
         self.flat.load(fresh.values())
         for cluster in self._with_levels():
             cluster.load(fresh.values())
@@ -43,6 +45,8 @@ class NodeStore:
         if self.by_name.get(node.name) == node:
             return False
         self._forget_hostname(self.by_name.get(node.name))
+        self._note_change(self.by_name.get(node.name))
+        self._note_change(node)
         self.by_name[node.name] = node
         self._note_hostname(node)
         self._changed.add(node.name)
@@ -57,6 +61,7 @@ class NodeStore:
         if node is None:
             return False
         self._forget_hostname(node)
+        self._note_change(node)
         self._changed.discard(name)
         self._overbooked.discard(name)
         self.flat.remove(name)
@@ -94,6 +99,10 @@ class NodeStore:
         if (hostname := node.labels.get(HOSTNAME, node.name)) != node.name:
             self.by_hostname[hostname] = node.name
 
+    def _note_change(self, node: Node | None) -> None:
+        if self.on_change is not None and node is not None:
+            self.on_change(node)
+
     def overbooked(self) -> set[str]:
         """The nodes on which pods and slots need more than there is."""
         for name in self._changed:
@@ -129,6 +138,7 @@ class NodeStore:
         for shift in shifts:
             if shift.node in self.by_name:
                 self._changed.add(shift.node)
+                self._note_change(self.by_name[shift.node])
             for cluster in self.topologies.values():
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
             freed |= shift.sign < 0

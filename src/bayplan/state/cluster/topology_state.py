@@ -184,6 +184,17 @@ class TopologyState:
             if name in self.resources:
                 self._claimed[self.resources[name], leaf] = min(held.get(name, 0), CLAIMED_MAX)
 
+    def rows_in(self, path: Path) -> slice:
+        """The rows of a domain."""
+        self.settle()
+        return slice(*trees.find(self._tree, path))
+
+    def nodes_in(self, path: Path) -> list[Node]:
+        """The nodes of a domain."""
+        rows = self.rows_in(path)  # settles the tree
+        found: list[Node] = self._tree.nodes[rows].tolist()
+        return found
+
     def _update_free(self, row: int, names: Iterable[str]) -> None:
         """Recompute the free amounts of some resources: the sums are exact, the array holds them bounded."""
         self._unshare()

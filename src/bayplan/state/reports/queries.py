@@ -79,7 +79,7 @@ def holders(state: AdmissionState, supply: CapacitySnapshot, domain: Path) -> li
 
 def other_pods(state: AdmissionState, supply: CapacitySnapshot, domain: Path) -> int:
     """Pods in a domain that belong to no admitted gang."""
-    claims = state.ledger.claims.values()
+    claims = state.unmanaged.ledger.claims.values()
     return sum((supply.paths.get(claim.node) or ())[: len(domain)] == domain for claim in claims)
 
 

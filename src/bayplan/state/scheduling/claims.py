@@ -1,32 +1,41 @@
-"""Slots of admitted gangs: capacity of a host is held for them until their pods take it."""
+"""Slots of admitted gangs: capacity of a host or a domain is held for them until their pods take it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from bayplan.model.devices.claims import PodDevices
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS
+from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import NumaRequest
-from bayplan.model.pod import Pod, PodKey, Slot
+from bayplan.model.pod import Pod, PodKey, Slot, domain_text
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Flavor
+from bayplan.placement.numa.snapshot import NumaSnapshot
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
+from bayplan.state.scheduling.domain_claims import DomainClaims, DomainDemand
 
 Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotClaim:
-    """The slots of a pod set on a host: how many, and what a pod requests of the node and of its zones."""
+    """The slots of a pod set on a host or in a domain: how many, and what a pod needs there."""
 
     count: int
     amounts: Amounts
     zones: NumaRequest | None
+    rules: NodeRules = ANY_NODE
+    devices: PodDevices | None = None
+    flavors: tuple[str, ...] = ()  # that narrow the nodes of a domain down
 
 
 class SlotClaims:
-    """One ledger entry for the open slots of a pod set on a host.
+    """One ledger entry for the open slots of a pod set on a host; those of a domain are held on its hosts.
 
     A pod of the gang takes a slot over when it is bound there, or when it is pending and ours: then its
     claim is with the pod, and no other pod may use the capacity. The slot of a pod that is over is open
@@ -41,6 +50,11 @@ class SlotClaims:
         self.takers: dict[Slot, set[PodKey]] = {}
         self.slots: dict[PodKey, Slot] = {}  # of the takers
         self.waiting: dict[PodKey, Pod] = {}  # those that are not bound
+        self.domains = DomainClaims(nodes)
+        self.in_domains: dict[tuple[Ref, str], list[Slot]] = {}  # slots in domains, by gang and pod set
+        self.hostless: dict[Ref, dict[PodKey, Pod]] = {}  # pods that may have one of them, by gang
+        self.gang_of: dict[PodKey, Ref] = {}  # of these pods
+        self.flavors: dict[str, Flavor] = {}
 
     def gang_seen(self, queued_gang: QueuedGang) -> bool:
         """A gang has an admission. Returns whether capacity became free."""
@@ -53,39 +67,147 @@ class SlotClaims:
     def pod_seen(self, pod: Pod) -> bool:
         """A pod, with the node that it is bound to or assumed to be. Returns whether capacity became free."""
         before = self.slots.get(pod.key)
-        takes = pod.slot is not None and (pod.uses_capacity or pod.pending)
-        slot = pod.slot if takes and not pod.terminating else None
+        takes = (pod.uses_capacity or pod.pending) and not pod.terminating
+        slot = self._slot_of(pod) if takes else None
+        self._note_hostless(pod, takes=takes)
+        if before is not None and before != slot:
+            self.domains.drop_waiting(pod.key, before.domain)
         if slot is not None and pod.pending:
             self.waiting[pod.key] = pod
+            if slot.domain:
+                self.domains.set_waiting(pod, slot)
         else:
-            self.waiting.pop(pod.key, None)
+            waited = self.waiting.pop(pod.key, None) is not None
+            if slot is not None and slot.domain and waited:  # it may not have got the host held for it
+                self.domains.drop_waiting(pod.key, slot.domain)
+                self._take(pod.key, before, slot)
+                return True
         return before != slot and self._take(pod.key, before, slot)
 
     def pod_lost(self, key: PodKey) -> bool:
         """A pod is gone. Returns whether capacity became free."""
         self.waiting.pop(key, None)
-        return self._take(key, self.slots.get(key), None)
+        slot = self.slots.get(key)
+        if slot is not None:
+            self.domains.drop_waiting(key, slot.domain)
+        self._forget_hostless(key)
+        return self._take(key, slot, None)
+
+    def flavor_changed(self, name: str, flavor: Flavor | None) -> None:
+        """A flavor has other labels or tolerations: slots of domains may be on other nodes."""
+        if self.flavors.get(name) == flavor:
+            return
+        if flavor is None:
+            del self.flavors[name]
+        else:
+            self.flavors[name] = flavor
+        for slots in self.in_domains.values():
+            for slot in slots:
+                self._hold(slot)
+
+    def _rules_of(self, claim: SlotClaim) -> NodeRules:
+        """The rules of pods that get the labels and tolerations of their flavors when they start."""
+        flavors = [self.flavors[name] for name in claim.flavors if name in self.flavors]
+        labels = {key: value for flavor in flavors for key, value in flavor.labels.items()}
+        return replace(
+            claim.rules,
+            selector=tuple(sorted({**labels, **dict(claim.rules.selector)}.items())),
+            tolerations=claim.rules.tolerations + tuple(t for flavor in flavors for t in flavor.tolerations),
+        )
+
+    def settle(self, zones: NumaSnapshot | None = None) -> None:
+        """Choose hosts for the open slots of domains in which something changed."""
+        self.domains.settle(zones)
+
+    def all_slots(self) -> Collection[Slot]:
+        """All slots, as pods name them: those in domains without their domain."""
+        if not self.in_domains:
+            return self.counts.keys()
+        return {*self.counts, *(Slot(gang, pod_set, "") for gang, pod_set in self.in_domains)}
+
+    def _slot_of(self, pod: Pod) -> Slot | None:
+        """The slot of a pod: on its host, or in the domain that its node selector names."""
+        slot = pod.slot
+        if slot is None or slot.host:
+            return slot
+        selector = dict(pod.spec.signature.rules.selector)
+        for known in self.in_domains.get((slot.gang, slot.pod_set), ()):
+            if all(selector.get(level) == value for level, value in known.domain):
+                return known
+        return None
+
+    def _note_hostless(self, pod: Pod, *, takes: bool) -> None:
+        """Remember pods whose slot depends on the levels of their gang's assignment."""
+        if pod.slot is None or pod.slot.host:
+            return
+        if self.gang_of.get(pod.key) != pod.slot.gang or not takes:
+            self._forget_hostless(pod.key)
+        if takes:
+            self.hostless.setdefault(pod.slot.gang, {})[pod.key] = pod
+            self.gang_of[pod.key] = pod.slot.gang
+
+    def _forget_hostless(self, key: PodKey) -> None:
+        gang = self.gang_of.pop(key, None)
+        if gang is not None:
+            pods = self.hostless[gang]
+            del pods[key]
+            if not pods:
+                del self.hostless[gang]
 
     def pending(self) -> dict[PodKey, tuple[Pod, str]]:
         """The pending pods that have a slot, and its node."""
-        found = ((pod, pod.slot) for pod in self.waiting.values())
-        return {
-            pod.key: (pod, self.nodes.node_of(slot.host))
-            for pod, slot in found
-            if slot is not None and slot in self.counts
-        }
+        found: dict[PodKey, tuple[Pod, str]] = {}
+        for key, pod in self.waiting.items():
+            slot = self.slots[key]
+            if slot in self.counts:
+                node = (
+                    self.domains.node_of(key, slot.domain) if slot.domain else self.nodes.node_of(slot.host)
+                )
+                if node:
+                    found[key] = pod, node
+        return found
 
     def zones(self, *, with_pending: bool = False) -> dict[str, list[tuple[NumaRequest, int]]]:
         """By node: the pods that slots are open for and what they request of zones; or all that wait."""
         found: dict[str, list[tuple[NumaRequest, int]]] = {}
         for slot, count in self.open.items():
             request = next(iter(self.counts[slot].values())).zones
-            if request is not None:
+            if request is not None and slot.host:
                 found.setdefault(self.nodes.node_of(slot.host), []).append((request, count))
+        for node, demand, count in self.domains.chosen():
+            if demand.zones is not None and demand.pod is None:
+                found.setdefault(node, []).append((demand.zones, count))
         for pod, node in self.pending().values() if with_pending else ():
             if pod.spec.signature.zones is not None:
                 found.setdefault(node, []).append((pod.spec.signature.zones, 1))
         return found
+
+    def devices(self) -> dict[tuple[str, PodDevices], int]:
+        """By node and claims: for how many pods devices are promised that no pending pod of ours claims."""
+        found: dict[tuple[str, PodDevices], int] = {}
+        for node, demand, count in self.domains.chosen():
+            devices = self._devices_of(demand.slot)
+            if devices is not None and not (demand.pod is not None and self._has_claims(demand.pod)):
+                found[node, devices] = found.get((node, devices), 0) + count
+        for slot in self.counts:
+            devices = self._devices_of(slot)
+            if devices is None or slot.domain:
+                continue
+            takers = self.takers.get(slot, ())
+            unclaimed = sum(key in self.waiting and not self._has_claims(key) for key in takers)
+            count = self.open.get(slot, 0) + unclaimed
+            if count:
+                key = self.nodes.node_of(slot.host), devices
+                found[key] = found.get(key, 0) + count
+        return found
+
+    def _devices_of(self, slot: Slot) -> PodDevices | None:
+        claims = self.counts.get(slot)
+        return next(iter(claims.values())).devices if claims else None
+
+    def _has_claims(self, key: PodKey) -> bool:
+        """Whether the claims of a pending pod exist; they are made later than the pod."""
+        return self.waiting[key].spec.signature.devices is not None
 
     def taken(self, without_zones: Collection[str] = ()) -> dict[Ref, str]:
         """Gangs with pending pods, none of them bound, that have a slot on a node that is overbooked.
@@ -96,15 +218,20 @@ class SlotClaims:
         until admission has moved or evicted the gang, or the gang would start in part.
         """
         overbooked = self._overbooked().union(without_zones) if self.waiting else set()
-        if not overbooked:
+        lost = self.domains.lost() if self.waiting else set()
+        if not overbooked and not lost:
             return {}
         found: dict[Ref, str] = {}
         started = {slot.gang for key, slot in self.slots.items() if key not in self.waiting}
         for slots in self.gangs.values():
             for slot in slots:
-                node = self.nodes.node_of(slot.host)
-                if node in overbooked and slot.gang not in started:
+                if slot.gang in started:
+                    continue
+                node = self.nodes.node_of(slot.host) if slot.host else ""
+                if node in overbooked:
                     found[slot.gang] = node
+                elif slot.domain in lost:
+                    found[slot.gang] = domain_text(slot.domain)
         return found
 
     def _overbooked(self) -> set[str]:
@@ -138,15 +265,40 @@ class SlotClaims:
             del self.counts[slot][ref]
             if not self.counts[slot]:
                 del self.counts[slot]
+                self._name_domain(slot, known=False)
         for slot, claim in slots.items():
-            self.counts.setdefault(slot, {})[ref] = claim
+            if slot not in self.counts:
+                self.counts[slot] = {}
+                self._name_domain(slot, known=True)
+            self.counts[slot][ref] = claim
         self.gangs[ref] = dict(slots)
         if not slots:
             del self.gangs[ref]
-        freed = False
+        freed = any(  # by pending pods that had it to themselves
+            key in self.waiting
+            for slot in before
+            if slot not in self.counts
+            for key in self.takers.get(slot, ())
+        )
         for slot in {**before, **slots}:
             freed |= self._hold(slot)
+        for gang in {slot.gang: None for slot in (*before, *slots)}:
+            for pod in list(self.hostless.get(gang, {}).values()):
+                freed |= self.pod_seen(pod)
         return freed
+
+    def _name_domain(self, slot: Slot, *, known: bool) -> None:
+        """A slot in a domain is known by its gang and pod set, or is no longer."""
+        if not slot.domain:
+            return
+        key = slot.gang, slot.pod_set
+        slots = [one for one in self.in_domains.get(key, ()) if one != slot]
+        if known:
+            slots.append(slot)
+        if slots:
+            self.in_domains[key] = sorted(slots, key=lambda one: one.domain)
+        else:
+            self.in_domains.pop(key, None)
 
     def _hold(self, slot: Slot) -> bool:
         """Hold the capacity of the open slots."""
@@ -155,6 +307,8 @@ class SlotClaims:
         )  # no pod has a slash
         claims = self.counts.get(slot, {})
         count = sum(claim.count for claim in claims.values()) - len(self.takers.get(slot, ()))
+        if slot.domain:
+            return self._hold_in_domain(slot, claims, count)
         if count <= 0:
             self.open.pop(slot, None)
             return self.nodes.release(owner)
@@ -163,22 +317,44 @@ class SlotClaims:
         amounts = {name: amount * count for name, amount in requests.items()}
         return self.nodes.hold(LedgerEntry(owner, self.nodes.node_of(slot.host), amounts))
 
+    def _hold_in_domain(self, slot: Slot, claims: Mapping[Ref, SlotClaim], count: int) -> bool:
+        if count <= 0:
+            self.open.pop(slot, None)
+            return self.domains.set_open(slot, None)
+        self.open[slot] = count
+        claim = next(iter(claims.values()))
+        demand = DomainDemand(slot, count, claim.amounts, self._rules_of(claim), claim.zones)
+        return self.domains.set_open(slot, demand)
+
 
 def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
-    """The slots of a gang on hosts. In a topology that ends above the host, a slot has no host yet.
+    """The slots of a gang on hosts, or in domains if its topology ends above the host.
 
     An evicted gang keeps its slots until its quota is released. Admission counts them as long, and what a
     preempted gang leaves is for the gang that preempted it.
     """
     if queued_gang.admission is None:
         return {}
-    requests = {one.name: ({**one.requests, PODS: 1}, one.zones) for one in queued_gang.gang.root.pod_sets()}
+    requests = {
+        one.name: ({**one.requests, PODS: 1}, one.zones, one.rules, _own_devices(one.template))
+        for one in queued_gang.gang.root.pod_sets()
+    }
     found: dict[Slot, SlotClaim] = {}
     for part in queued_gang.admission.pod_sets:
-        if part.assignment is None or part.assignment.levels[-1:] != (HOSTNAME,) or part.name not in requests:
+        if part.assignment is None or not part.assignment.levels or part.name not in requests:
             continue
+        levels, flavors = part.assignment.levels, tuple(sorted(set(part.flavors.values())))
         for share in part.assignment.shares:
             slot = Slot(queued_gang.family, part.name, share.values[-1])
+            if levels[-1] != HOSTNAME:
+                slot = Slot(queued_gang.family, part.name, "", tuple(zip(levels, share.values, strict=False)))
             before = found[slot].count if slot in found else 0
-            found[slot] = SlotClaim(before + share.count, *requests[part.name])
+            found[slot] = SlotClaim(before + share.count, *requests[part.name], flavors)
     return found
+
+
+def _own_devices(template: PodSignature | None) -> PodDevices | None:
+    """The devices of the claims that each pod gets for itself: what pods share is in no slot."""
+    devices = None if template is None else template.devices
+    own = () if devices is None else tuple(one for one in devices.claims if one.key not in devices.shared)
+    return PodDevices(own) if own else None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.model.gang import AUTO, DisruptionBudget, GangSpec, Group, PodSet, Ref
-from bayplan.model.pod import Pod, PodKey, Slot
+from bayplan.model.pod import Domain, Pod, PodKey, Slot
 from bayplan.model.rejection import Rejection
 from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.node_table import ABSENT
@@ -16,6 +16,7 @@ from bayplan.placement.numa.snapshot import NumaSnapshot
 from bayplan.placement.overlay.zone_claims import lost_nodes
 from bayplan.state.cluster.node_state import FLAT
 from bayplan.state.pending_queue import NEVER
+from bayplan.state.scheduling.domain_claims import HeldDomain
 from bayplan.state.scheduling.fair_usage import FairView
 from bayplan.state.scheduling.gang_state import GangState, blocker_of, in_order
 from bayplan.state.scheduling.state_machine import GangStateMachine
@@ -56,6 +57,9 @@ class SchedulingSnapshot:
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
     claims: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # pending pods of admitted gangs
     slots: Collection[Slot] = ()  # of admitted gangs
+    held_domains: Mapping[Domain, HeldDomain] = field(
+        default_factory=dict
+    )  # and where their open slots are held
     taken: Mapping[Ref, str] = field(default_factory=dict)  # gangs with a slot on a node that others took
     reserved: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
     reserved_priority: int | None = None  # priority of that gang
@@ -74,6 +78,7 @@ class SnapshotBuilder:
         store, kept = self.store, self.gangs.reserved
         gangs = (store.gang_states.get(ref) for ref in refs)
         candidates = tuple(self._candidate(gang, now) for gang in gangs if gang is not None)
+        store.claims.settle(self._reported_zones())  # before capacity is read
         supply, node_snapshot = store.nodes.flat.view()
         own = {pod.key for candidate in candidates for pod in candidate.pending} if store.nominations else ()
         topologies = {each.topology for each in candidates if each.spec.tree is not None}
@@ -87,7 +92,7 @@ class SnapshotBuilder:
                 store.volumes.snapshot(),
                 store.nodes.images,
                 zones,
-                store.devices.supply(),
+                store.device_supply(node_snapshot.node_index),
             ),
             supply=supply,
             supplies={
@@ -101,13 +106,21 @@ class SnapshotBuilder:
             budgets=tuple(store.budgets.values()),
             nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
             claims=store.claims.pending(),
-            slots=store.claims.counts.keys(),
+            slots=store.claims.all_slots(),
+            held_domains=store.claims.domains.held(),
             taken=store.claims.taken(without_zones),
             reserved=kept,
             reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
             fair=store.fair.view(),
             departed=tuple(store.departed()),
         )
+
+    def _reported_zones(self) -> NumaSnapshot | None:
+        """The zones, as far as slots in domains depend on them."""
+        store = self.store
+        if not store.claims.in_domains or not store.numa.active:
+            return None
+        return store.numa.snapshot(store.nodes.flat.cluster.table.nodes)
 
     def _zones(
         self, supply: CapacitySnapshot, nodes: NodeIndex

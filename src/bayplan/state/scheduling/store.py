@@ -13,6 +13,8 @@ from bayplan.model.change import (
     DeviceObjectSeen,
     FairQueueLost,
     FairQueueSeen,
+    FlavorLost,
+    FlavorSeen,
     GangSpecLost,
     GangSpecSeen,
     ImagesSeen,
@@ -37,7 +39,9 @@ from bayplan.model.node import Node
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import FairQueue
+from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.pod_index import PodIndex
+from bayplan.placement.devices.supply import DeviceSupply
 from bayplan.state.cluster.device_state import AllocatedClaims, DeviceState, select_nothing
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
@@ -83,6 +87,7 @@ class SchedulingStore:
         self.gang_states: dict[Ref, GangState] = {}
         self.notes = ChangeNotes()
         self._arrivals = 0
+        self._promised: tuple[object, DeviceSupply] | None = None
 
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 
@@ -112,6 +117,17 @@ class SchedulingStore:
             pod = self.pods.get(key)
             if pod is None or pod.finished:
                 yield key
+
+    def device_supply(self, node_index: NodeIndex) -> DeviceSupply | None:
+        """The devices for a decision, less those promised to admitted gangs; None if none are needed."""
+        promises = self.claims.devices() if self.claims.counts else {}
+        supply = self.devices.supply(always=bool(promises))
+        if supply is None or not promises:
+            return supply
+        key = (supply.version, node_index, promises)
+        if self._promised is None or self._promised[0] != key:
+            self._promised = key, supply.with_promises(node_index, promises)
+        return self._promised[1]
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,6 +178,10 @@ class SchedulingStore:
                 )
             case NumaReportLost(name):
                 self.notes.event(WakeupEvent.NUMA_CHANGED, self.numa.report_removed(name))
+            case FlavorSeen(flavor):
+                self.claims.flavor_changed(flavor.name, flavor)
+            case FlavorLost(name):
+                self.claims.flavor_changed(name, None)
             case FairQueueSeen(queue):
                 self._fair_queue_seen(queue)
             case FairQueueLost(name):

@@ -14,6 +14,7 @@ from bayplan.dialects.api import Ended, Event, Write, WriteOutcome
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.names import api_kinds
+from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit, Bind
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
@@ -22,7 +23,16 @@ from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from bayplan.state.cluster.shared_state import ClusterState
 from tests.support.pod_site import PODS
-from tests.support.queued_cluster import NOW, Object, QueuedCluster, furnish, queued_workload, running_pod
+from tests.support.queued_cluster import (
+    BLOCK,
+    NOW,
+    RACK,
+    Object,
+    QueuedCluster,
+    furnish,
+    queued_workload,
+    running_pod,
+)
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 HOSTS = 8  # of 4 GPUs each
@@ -54,13 +64,16 @@ class Refusing(EmbeddedBackend):
 
 
 class World:
-    """Eight hosts, and a loop with the controllers in this order; a bar starts another process."""
+    """Eight hosts, and a loop with the controllers in this order; a bar starts another process.
 
-    def __init__(self, *order: str) -> None:
+    The topology ends at the host, or at the last of `levels`.
+    """
+
+    def __init__(self, *order: str, levels: tuple[str, ...] = (BLOCK, RACK, HOSTNAME)) -> None:
         store = store_at(NOW)
         define(store)
         self.cluster, self.store, self.now = QueuedCluster(store, Path("unused")), store, NOW
-        furnish(self.cluster)
+        furnish(self.cluster, levels)
         shared = None if "|" in order else ClusterState()  # in one process
         self.scheduler = SchedulerController(cluster=shared)
         self.admission = AdmissionController(cluster=shared)
@@ -87,20 +100,30 @@ class World:
             self.now = min(self.now + 0.25, end)
 
     def pod(
-        self, name: str, labels: Object | None = None, notes: Object | None = None, priority: str = ""
+        self,
+        name: str,
+        labels: Object | None = None,
+        notes: Object | None = None,
+        priority: str = "",
+        gpus: int = 4,
+        on: str = "",
+        gates: Sequence[str] = (),
     ) -> None:
-        """A pod for a whole host; with annotations it is gated."""
-        resources = {"requests": {GPU: "4"}, "limits": {GPU: "4"}}
+        """A pod for a whole host, or for fewer GPUs; with annotations it is gated. `on`: only this host."""
+        resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
         meta = {"name": name, "namespace": "ml", "labels": labels or {}, "annotations": notes or {}}
         containers = [{"name": "c", "image": "i", "resources": resources}]
         spec: Object = {"schedulerName": "bayplan", "containers": containers, "priorityClassName": priority}
+        if on:
+            spec["nodeSelector"] = {HOSTNAME: on}
         if notes:
-            spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
+            spec["schedulingGates"] = [{"name": name} for name in ("kueue.x-k8s.io/topology", *gates)]
         self.store.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
-    def member(self, gang: str, number: int) -> None:
+    def member(self, gang: str, number: int, gpus: int = 4, gates: Sequence[str] = ()) -> None:
         notes = {"kueue.x-k8s.io/workload": gang, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
-        self.pod(f"{gang}-{number}", labels={"kueue.x-k8s.io/podset": "main"}, notes=notes)
+        labels = {"kueue.x-k8s.io/podset": "main"}
+        self.pod(f"{gang}-{number}", labels=labels, notes=notes, gpus=gpus, gates=gates)
 
     def node_of(self, name: str) -> str:
         return str(self.store.get(PODS, "ml", name)["spec"].get("nodeName", ""))
@@ -168,6 +191,24 @@ def test_hosts_of_a_gang_that_is_gone_are_free_again() -> None:
     world.play(3.0)
     assert all(world.node_of(f"plain-{number}") for number in range(HOSTS))
     assert not world.scheduler.state.store.claims.counts and not world.scheduler.admissions.writes
+
+
+@pytest.mark.parametrize("levels", [(BLOCK, RACK, HOSTNAME), (BLOCK, RACK)], ids=["host", "rack"])
+def test_what_was_held_for_pending_pods_of_a_gang_that_is_gone_is_free_again(levels: tuple[str, ...]) -> None:
+    world = World(*ORDERS[0], levels=levels)
+    for number in range(3, HOSTS + 1):
+        world.pod(f"filler-{number}", on=f"h{number}")
+    world.play(1.0)
+    world.cluster.submit(queued_workload("gang", 2, 4))
+    for number in range(2):
+        world.member("gang", number, gates=("example.com/later",))
+    world.play(5.0)
+    world.pod("plain")
+    world.play(5.0)
+    assert world.node_of("plain") == ""
+    world.store.delete(api_kinds.WORKLOADS, "ml", "gang")
+    world.play(5.0)
+    assert world.node_of("plain") != "", "the pods of the gang exist, but have no slots any more"
 
 
 @pytest.mark.parametrize("refused", [Admit, Bind])
@@ -306,64 +347,3 @@ def test_admission_counts_the_node_that_a_pod_of_another_process_is_nominated_to
     world.play(60.0)
     assert world.is_admitted("gang"), "the nomination was withdrawn"
     assert not world.admission.promised_nodes.nominated
-
-
-def test_a_gang_is_not_evicted_because_its_own_pods_are_larger_than_its_slots() -> None:
-    world = World("admission ungating")
-    world.cluster.submit(queued_workload("gang", 2, 2))
-    world.play(2.0)
-    (host, *_) = sorted(world.hosts("gang"))
-    large = running_pod("gang-0", host, 4)
-    large["metadata"] |= {
-        "labels": {"kueue.x-k8s.io/podset": "main"},
-        "annotations": {
-            "kueue.x-k8s.io/workload": "gang",
-            "kueue.x-k8s.io/podset-unconstrained-topology": "true",
-        },
-    }
-    world.store.create(PODS, large)
-    world.play(5.0)
-    assert world.condition("gang", "Evicted") is None
-
-
-def test_a_pod_in_the_slot_of_an_admitted_gang_is_not_preempted() -> None:
-    world = World("admission", "ungating", "scheduler")
-    for number in range(HOSTS - 1):
-        world.pod(f"filler-{number}", priority="system-cluster-critical")
-    world.play(1.0)
-    world.cluster.submit(queued_workload("gang", 1, 4))
-    world.member("gang", 0)
-    world.play(5.0)
-    assert world.node_of("gang-0") != ""
-    world.pod("plain", priority="system-cluster-critical")
-    world.play(60.0)
-    meta = world.store.get(PODS, "ml", "gang-0")["metadata"]
-    assert "deletionTimestamp" not in meta and world.node_of("plain") == ""
-
-
-def test_the_slot_of_a_pod_that_succeeded_is_kept_for_the_next_pod_of_its_job() -> None:
-    world = World("admission", "ungating", "scheduler")
-    for number in range(HOSTS - 2):
-        world.pod(f"filler-{number}")
-    world.play(1.0)
-    world.cluster.submit(queued_workload("gang", 2, 4))
-    for number in range(2):
-        world.member("gang", number)
-    world.play(5.0)
-    world.store.patch(PODS, "ml", "gang-0", {"status": {"phase": "Succeeded"}}, subresource="status")
-    world.pod("plain")
-    world.play(5.0)
-    assert world.node_of("plain") == ""
-    world.member("gang", 2)
-    world.play(5.0)
-    assert world.node_of("gang-2") == world.node_of("gang-0") and world.node_of("plain") == ""
-
-
-def test_a_pod_that_failed_before_it_was_bound_uses_nothing() -> None:
-    world = World("admission", "ungating", "scheduler")
-    world.backend.refused, world.backend.ended = (Bind,), Ended.TIMED_OUT
-    world.pod("plain")
-    world.play(1.0)
-    world.store.patch(PODS, "ml", "plain", {"status": {"phase": "Failed"}}, subresource="status")
-    world.play(120.0)
-    assert world.admission.state.ledger.by_node() == {}

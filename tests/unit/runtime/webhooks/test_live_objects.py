@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.errors import Unreachable
-from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown, is_part
+from bayplan.dialects.kueue.webhooks.controlling_owners import is_part
 from bayplan.dialects.kueue.webhooks.priority_class_rules import check_class
+from bayplan.dialects.reviews import OwnerUnknown
 from bayplan.runtime.webhooks.live_objects import CACHE_MAX, CACHE_SECONDS, PAUSE_SECONDS, LiveObjects
 from tests.support.api_objects import workload
 

@@ -8,6 +8,7 @@ from bayplan.dialects.api import Event, Kind, Write
 from bayplan.dialects.dialect import BoundGang, Dialect, Membership, PendingReport, StatusReason
 from bayplan.dialects.kai.api.names import DIALECT
 from bayplan.dialects.kai.decode.events import KINDS, GroupDecoder
+from bayplan.dialects.kai.decode.webhooks import reviews
 from bayplan.dialects.kai.status.messages import message_for, queue_details, reason
 from bayplan.dialects.kai.status.pod_group import about_group
 from bayplan.dialects.kube.decode.wire import PodWire
@@ -22,6 +23,7 @@ class GroupDialect(Dialect):
 
     names = (DIALECT,)
     kinds: tuple[Kind, ...] = KINDS
+    reviews = staticmethod(reviews)
 
     def __init__(self, decoder: GroupDecoder) -> None:
         self.decoder = decoder

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.part import WORKER_INDEX
 from bayplan.dialects.jobs.serving_jobs import SET_NAME
+from bayplan.dialects.kai.api.hints import advise as advise_on_keys
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_INDEX_LABEL, QUEUE, SEGMENT_SIZE, TOPOLOGY
 from bayplan.dialects.kai.api.pod_group import read_pod_group
 from bayplan.dialects.kai.api.segments import INDEX_LABELS, WrongSegments, read_index, read_size, segment_of
@@ -23,10 +25,9 @@ from bayplan.dialects.kai.grouper.dispatch import group_pod
 from bayplan.dialects.kai.grouper.injection import with_index, with_segment_index
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME
 from bayplan.dialects.kube.fields.reader import Field, FieldError
+from bayplan.dialects.reviews import FindOwner, LookUps, Reviewed, no_owner
 
 Object = dict[str, Any]
-FindOwner = Callable[[str, str, str, str], Object | None]
-"""Looks up an owner by group, kind, namespace and name; None if it is unknown."""
 OWNERS_MAX = 16
 
 _CHECKS: Mapping[str, Callable[[Field], object]] = {
@@ -38,9 +39,14 @@ VALIDATED = tuple((kind.group, kind.plural) for kind in (POD_GROUP, QUEUE, TOPOL
 """API group and resource of the validated kinds."""
 
 
-def no_owner(group: str, kind: str, namespace: str, name: str) -> Object | None:
-    """A `FindOwner` that knows no object."""
-    return None
+def reviews(look_ups: LookUps) -> Iterator[Reviewed]:
+    """The functions of each resource."""
+    for kind in KINDS.values():
+        yield Reviewed(kind.group, kind.plural, advise=(advise_on_keys,))
+    for group, resource in VALIDATED:
+        yield Reviewed(group, resource, validate=(validate,), advise=(advise,), fail_open=True)
+    set_segment = partial(set_segment_index, owner=look_ups.owner)
+    yield Reviewed("", "pods", ("CREATE",), mutate=(set_segment,), fail_open=True)
 
 
 def validate(new: Object | None, old: Object | None) -> Sequence[FieldError]:

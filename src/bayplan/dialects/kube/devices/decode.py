@@ -14,6 +14,7 @@ from bayplan.dialects.kube.devices.wire import (
     AllocationWire,
     AskWire,
     CapacityWire,
+    ClaimTemplateWire,
     ConstraintWire,
     CounterWire,
     DeviceClassWire,
@@ -109,6 +110,17 @@ def claim_of(wire: ResourceClaimWire) -> DeviceClaim:
         terminating=meta.deletion_timestamp is not None,
         finalizers=tuple(meta.finalizers or ()),
         version=meta.resource_version,
+    )
+
+
+def claim_template_of(wire: ClaimTemplateWire) -> DeviceClaim:
+    """A claim as it is made from a template, with the name of the template."""
+    devices = wire.spec.spec.devices
+    return DeviceClaim(
+        key=DeviceClaimKey(wire.metadata.namespace or "", wire.metadata.name),
+        requests=tuple(_request(one) for one in devices.requests or ()),
+        constraints=tuple(_constraint(one) for one in devices.constraints or ()),
+        config=tuple(_config(one) for one in devices.config or ()),
     )
 
 

@@ -125,7 +125,7 @@ class DeviceObjects:
         for claim in dict.fromkeys(claims):
             if claim.allocation is None:
                 names.append(claim.key)
-                new.append(_asked(claim, titles.get(claim.key.name)))
+                new.append(asked_of(claim, titles.get(claim.key.name)))
             elif claim.allocation.terms is not None:
                 reach.append(claim.allocation.terms)
         shared = tuple(key for key in names if key.name not in titles)
@@ -136,7 +136,7 @@ class DeviceObjects:
         return DeviceNeed(devices, tuple(dict.fromkeys(claim.key for claim in claims)), tuple(names))
 
 
-def _asked(claim: DeviceClaim, title: str | None) -> DeviceClaim:
+def asked_of(claim: DeviceClaim, title: str | None) -> DeviceClaim:
     """What of a claim decides on its devices. The pod's own has the same name in all pods of a template."""
     key = claim.key if title is None else DeviceClaimKey(claim.key.namespace, title)
     return replace(claim, key=key, uid="", reserved_for=(), owner="", finalizers=(), version="")

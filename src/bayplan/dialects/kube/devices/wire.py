@@ -263,6 +263,19 @@ class ResourceClaimWire(Struct, frozen=True):
     status: ClaimStatusWire = ClaimStatusWire()
 
 
+class ClaimTemplateSpecWire(Struct, frozen=True):
+    """The spec of a ResourceClaimTemplate: that of the claims made from it."""
+
+    spec: ResourceClaimSpecWire = ResourceClaimSpecWire()
+
+
+class ClaimTemplateWire(Struct, frozen=True):
+    """A ResourceClaimTemplate."""
+
+    metadata: ClaimMetadata = ClaimMetadata()
+    spec: ClaimTemplateSpecWire = ClaimTemplateSpecWire()
+
+
 class TaintSelectorWire(Struct, frozen=True):
     """The devices that a rule taints: all criteria must hold."""
 
@@ -286,6 +299,9 @@ class TaintRuleWire(Struct, frozen=True):
 
 
 CLAIMS = Kind(GROUP, VERSION, "ResourceClaim", "resourceclaims", wire=ResourceClaimWire, optional=True)
+TEMPLATES = Kind(
+    GROUP, VERSION, "ResourceClaimTemplate", "resourceclaimtemplates", wire=ClaimTemplateWire, optional=True
+)
 CLASSES = Kind(
     GROUP, VERSION, "DeviceClass", "deviceclasses", namespaced=False, wire=DeviceClassWire, optional=True
 )

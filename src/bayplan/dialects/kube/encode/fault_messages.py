@@ -26,7 +26,12 @@ def out_of_time(gang: str, seconds: str, so_far: str = "") -> str:
 
 
 def node_taken(node: str) -> str:
-    """Why no pod of an admitted gang may start."""
+    """Why no pod of an admitted gang may start. A domain is given as its level and its name."""
+    if " " in node:
+        return (
+            f"other pods were bound to nodes of {node}, to which its Workload was admitted, and too little "
+            "is left for its pods: no pod of the Workload starts until it is admitted elsewhere"
+        )
     return (
         f"other pods were bound to node {node}, on which its Workload was admitted: no pod of the Workload "
         "starts until it is admitted on other nodes"

@@ -52,7 +52,7 @@ _FILTERS = {
     FilterReason.TAINT: ("taints", "tolerate the taints of the nodes"),
     FilterReason.AFFINITY: ("node affinity", "loosen the node selector or affinity"),
     FilterReason.PORT: ("host ports", _PORTS),
-    FilterReason.INSUFFICIENT: ("resources", "free or add capacity"),
+    FilterReason.INSUFFICIENT: ("what single nodes have left", "free or add capacity on single nodes"),
     FilterReason.UNALIGNED: ("zone alignment", "free zones of nodes"),
     FilterReason.DISK: ("disks", "mount the disk read-only, or use other disks"),
     FilterReason.CLAIM_IN_USE: ("ReadWriteOncePod claims", "use a claim that several pods may use"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -14,15 +15,15 @@ from bayplan.dialects.kube.decode.pod_identity import node_name, pod_key
 from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode.workload_devices import WorkloadDevices
 from bayplan.dialects.kueue.decode.workloads import (
-    NO_TRANSFORMATIONS,
-    Counting,
     admitted_gang,
     decode_workload,
     has_quota,
     is_finished,
 )
 from bayplan.dialects.kueue.fields import queues
+from bayplan.dialects.kueue.fields.counting import NO_TRANSFORMATIONS, Counting
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
 from bayplan.dialects.kueue.fields.workload import KIND
@@ -73,13 +74,14 @@ _known_requests: dict[bytes, tuple[Mapping[str, int], PodSpec]] = {}  # by templ
 
 def decode(
     event: Event, counting: Counting = NO_TRANSFORMATIONS, *, protects: bool = False,
-    pod_specs: PodSpecCache | None = None,
+    pod_specs: PodSpecCache | None = None, devices: WorkloadDevices | None = None,
 ) -> Iterator[Change]:  # fmt: skip
     """The changes of the admission state that an event causes.
 
     An invalid object causes none. `InvalidInUse` is raised for one that holds quota.
     With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected. With `pod_specs`,
-    pods have their whole signature, for the filters of binding; without it only their NUMA request.
+    pods have their whole signature, for the filters of binding; without it only their NUMA request. With
+    `devices`, Workloads count the devices that their pods claim.
     """
     gone = event.happened is Happened.GONE
     if event.happened is Happened.SYNCED:
@@ -90,7 +92,7 @@ def decode(
         case "Pod":
             yield from _pod(event, gone, pod_specs)
         case "Workload":
-            yield from _workload(Field(event.object), gone, counting)
+            yield from _workload(event.object, gone, counting, devices)
         case kind if kind in _DECODERS:
             yield from _other_object(kind, Field(event.object), gone, protects)
         case kind if event.kind in volumes.KINDS:
@@ -176,11 +178,20 @@ def _assigned_host(wire: PodWire) -> str:
     return "" if gated else (wire.spec.node_selector or {}).get(HOSTNAME, "")
 
 
-def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Change]:
+def _workload(
+    obj: dict[str, Any], gone: bool, counting: Counting, devices: WorkloadDevices | None
+) -> Iterator[Change]:
+    workload = Field(obj)
     if gone or is_finished(workload):
-        yield QueuedGangLost(source(workload, "Workload"))
+        ref = source(workload, "Workload")
+        if devices is not None:
+            devices.forget(ref)
+        yield QueuedGangLost(ref)
         return
     queued_gang = decode_workload(workload, counting)
+    if devices is not None:
+        devices.forget(queued_gang.gang.source)
+        queued_gang = queued_gang if workload.errors else devices.seen(queued_gang, obj)
     if not workload.errors:
         yield QueuedGangSeen(queued_gang)
     elif has_quota(workload):

@@ -6,23 +6,21 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from math import ceil
 from typing import Any
 
 import msgspec
 
 from bayplan.dialects.kube.decode.node_fields import amounts
 from bayplan.dialects.kube.decode.node_rule_fields import tolerations
-from bayplan.dialects.kube.fields.quantity import CPU
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 from bayplan.dialects.kube.fields.text_cache import cached_by_text
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
+from bayplan.dialects.kueue.fields.counting import NO_TRANSFORMATIONS, Counting, counted
 from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.fields.workload import KIND, workload_gang
 from bayplan.dialects.kueue.names.annotations import SLICE_NAME
-from bayplan.dialects.kueue.status.conditions import ON_HOLD
+from bayplan.dialects.kueue.status.conditions import INADMISSIBLE, ON_HOLD
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.queued_gang import (
     Admission,
@@ -55,25 +53,6 @@ _QUEUED_BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
 """Evictions after which a gang is queued by the time of eviction; after others by its creation time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transformation:
-    """A resource that quota counts as others: output amounts per unit, instead of it or in addition."""
-
-    resource: str
-    outputs: Mapping[str, Fraction]  # amount per unit of the input, both in model units
-    keep: bool = True
-    multiply_by: str = ""  # outputs are multiplied by the request for this resource, if any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Counting:
-    """How resource requests are counted in quota."""
-
-    transformations: tuple[Transformation, ...] = ()
-    ignored: tuple[str, ...] = ()  # prefixes of resources that are neither counted nor transformed
-
-
-NO_TRANSFORMATIONS = Counting()
 CACHED_TEXT_MAX = 32_768  # characters of the pod sets of one Workload
 _CONTAINERS = ("containers", "initContainers")
 _NOT_SCHEDULING = frozenset(
@@ -261,7 +240,8 @@ def _not_before(status: Field, conditions: Mapping[str, Condition]) -> float:
     requeued, reserved = conditions.get("Requeued"), conditions.get("QuotaReserved")
     if reserved is not None and not _is(reserved) and reserved.get("reason") == ON_HOLD:
         return NO_KNOWN_END
-    if requeued is not None and requeued.get("status") == "False":
+    is_back = requeued is None or requeued.get("status") != "False" or requeued.get("reason") == INADMISSIBLE
+    if not is_back:
         return seconds(status.at("requeueState", "requeueAt").text()) or NO_KNOWN_END
     return seconds(status.at("requeueState", "requeueAt").text())
 
@@ -311,35 +291,8 @@ def _quota_request(field: Field, pod_set: PodSet, counting: Counting) -> QuotaRe
         for container in field.at("template", "spec", "containers").items()
         for name in amounts(container.at("resources", "requests"))
     }
-    per_pod = _counted({**zeros, **pod_set.requests}, counting)
+    per_pod = counted({**zeros, **pod_set.requests}, counting)
     return QuotaRequest(pod_set.name, pod_set.count, per_pod, explicit)
-
-
-def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
-    """Requests as quota counts them."""
-    if counting is NO_TRANSFORMATIONS:
-        return dict(requests)
-    wanted = {name: value for name, value in requests.items() if not name.startswith(counting.ignored)}
-    counted: dict[str, int] = {}
-    outputs: dict[str, int] = {}
-    by_resource = {transformation.resource: transformation for transformation in counting.transformations}
-    for name, value in wanted.items():
-        rule = by_resource.get(name)
-        if rule is None or rule.keep:
-            counted[name] = value
-        multiplier = _multiplier(rule, wanted) if rule is not None else Fraction(1)
-        for output, factor in rule.outputs.items() if rule is not None else ():
-            outputs[output] = outputs.get(output, 0) + ceil(value * factor * multiplier)
-    for name, value in outputs.items():
-        counted[name] = counted.get(name, 0) + max(0, value)  # a negative factor only reduces other outputs
-    return counted
-
-
-def _multiplier(rule: Transformation, requests: Mapping[str, int]) -> Fraction:
-    """The multiplier of the outputs: the request for the resource `multiply_by`, in whole units."""
-    if rule.multiply_by not in requests:
-        return Fraction(1)
-    return Fraction(requests[rule.multiply_by], 1000 if rule.multiply_by == CPU else 1)
 
 
 def _admission(field: Field, root: Group) -> Admission | None:

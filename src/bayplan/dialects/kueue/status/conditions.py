@@ -21,6 +21,9 @@ GATED = "BlockedOnPreemptionGates"
 ON_HOLD = "OnHold"
 """Reason of the QuotaReserved condition of a Workload whose owner is scaled to zero."""
 
+INADMISSIBLE = "Inadmissible"
+"""Reason of the Requeued condition of a Workload that is refused as it is, until what it names changes."""
+
 READY, PENDING, RETRY, REJECTED = "Ready", "Pending", "Retry", "Rejected"
 
 _PAST_SECONDS = "accumulatedPastExecutionTimeSeconds"

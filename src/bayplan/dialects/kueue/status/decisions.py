@@ -7,14 +7,17 @@ from collections.abc import Collection, Iterable
 from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.fields.assignment_encode import encode_slices, hosts_only
+from bayplan.dialects.kueue.fields.claim_requests import NAMED_CLAIMS, NAMED_CLAIMS_REQUEUED, described
 from bayplan.dialects.kueue.fields.hints import workload_hints
 from bayplan.dialects.kueue.status.conditions import (
     EVICTED,
     GATED,
+    INADMISSIBLE,
     PENDING,
     PREEMPTED,
     QUOTA_RESERVED,
     READY,
+    REQUEUED,
     RETRY,
     Draft,
     Object,
@@ -23,6 +26,7 @@ from bayplan.dialects.kueue.status.conditions import (
 from bayplan.dialects.kueue.status.rejection_messages import details, reason, rejection_message
 from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
 from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang
+from bayplan.model.rejection import AdmissionRemark
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 NODE_FAILURES = "NodeFailures"
@@ -59,11 +63,18 @@ def admitted(workload: Object, action: Admit, now: float) -> Object | None:
         past = draft.condition(kind)
         if past is not None and draft.holds(kind):
             draft.mark(kind, False, "QuotaReserved", f"Previously: {past.get('message', '')}")
+    _readmit(draft)
     draft.require_checks(action.checks)
     draft.sync_admitted()
     draft.put("resourceRequests", None)  # the admission has the usage
     draft.put("unhealthyNodes", None)  # they were replaced
     return draft.done()
+
+
+def _readmit(draft: Draft) -> None:
+    """A Workload that was refused as it was is not refused any more."""
+    if (draft.condition(REQUEUED) or {}).get("reason") == INADMISSIBLE:
+        draft.remove(REQUEUED)
 
 
 def _with_quota_of(before: Object, after: Object) -> Object:
@@ -98,13 +109,28 @@ def not_admitted(
     if keeps_quota(workload, action):
         return None
     draft = Draft.of(workload, now)
-    message_head, more_details = rejection_message(action.rejection), details(action.rejection, holders)
+    message_head = rejection_message(action.rejection)
+    more_details = details(action.rejection, holders, _claimed(action.queued_gang))
     message = f"{message_head}. {more_details}" if more_details else message_head
     if hints := workload_hints(workload, levels):
         message = f"{message.rstrip('.')}. {'; '.join(hints)}"
     draft.release_quota(reason(action.rejection.reason), message)
+    if action.rejection.remark is AdmissionRemark.REFUSED:
+        why = NAMED_CLAIMS_REQUEUED if message_head == NAMED_CLAIMS else message_head
+        draft.mark(REQUEUED, False, INADMISSIBLE, why)
+    else:
+        _readmit(draft)
     draft.put("resourceRequests", _requests(action.queued_gang))
     return draft.done()
+
+
+def _claimed(queued_gang: QueuedGang) -> dict[str, str]:
+    """By pod set: the devices that its pods claim, in words."""
+    return {
+        pod_set.name: described(pod_set.template.devices.claims)
+        for pod_set in queued_gang.gang.root.pod_sets()
+        if pod_set.template is not None and pod_set.template.devices is not None
+    }
 
 
 def evicted(workload: Object, action: EvictGang, now: float) -> Object | None:
@@ -139,6 +165,11 @@ def eviction_message(action: EvictGang) -> str:
             return f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}"
         case EvictionReason.NODES_TAKEN:
             nodes = ",".join(action.queued_gang.failed_nodes)
+            if " " in nodes:  # domains, given as level and name
+                return (
+                    f"Other pods were bound to nodes of {nodes} before the pods of this Workload, and too "
+                    "little is left there for them. It is evicted as a whole and queued again"
+                )
             return (
                 f"Other pods were bound to node(s) {nodes} of the topology assignment before the pods of "
                 "this Workload. It is evicted as a whole and queued again"

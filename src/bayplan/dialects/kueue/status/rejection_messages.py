@@ -6,7 +6,8 @@ which change would help.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from bayplan.dialects.kube.encode.fault_messages import (
     INTERNAL_ERROR,
@@ -20,7 +21,7 @@ from bayplan.dialects.kube.fields.quantity import formatted
 from bayplan.dialects.kueue.status import misfit_messages
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.assignment import Exclusions, Misfit, NearMiss, Oversized
-from bayplan.model.filter_failure import filter_of
+from bayplan.model.filter_failure import FilterReason, filter_of
 from bayplan.model.node_rules import Taint
 from bayplan.model.numa import ALIGNED
 from bayplan.model.rejection import (
@@ -38,6 +39,7 @@ from bayplan.model.rejection import (
 CONDITION_BYTES_MAX = 32 * 1024
 EVENT_BYTES_MAX = 1024
 HOLDERS_MAX = 3
+NO_DEVICES: Mapping[str, str] = MappingProxyType({})
 _CUT = " ..."
 
 _REASONS = {
@@ -79,6 +81,8 @@ def rejection_message(rejection: Rejection) -> str:
         case AdmissionRemark.PREEMPTION_FAILED:
             what = f"Preempting {rejection.victims} workload(s) failed, will retry."
             return f"{attempts_message(rejection.tried)}. {what}"
+        case AdmissionRemark.REFUSED:
+            return about
         case remark:
             return _REMARKS[remark].format(queue=rejection.queue)
 
@@ -137,8 +141,12 @@ def for_event(message: str) -> str:
     return _cut(message, EVENT_BYTES_MAX)
 
 
-def details(rejection: Rejection, holders: Iterable[str] = ()) -> str:
+def details(
+    rejection: Rejection, holders: Iterable[str] = (), devices: Mapping[str, str] = NO_DEVICES
+) -> str:
     """Where the gang nearly fits, which gangs occupy that domain (`namespace/name`), and the smallest fix.
+
+    `devices` is what the pods of each pod set claim.
 
     Empty unless the placement is the only obstacle.
     """
@@ -151,7 +159,8 @@ def details(rejection: Rejection, holders: Iterable[str] = ()) -> str:
         rejection.reason is RejectionReason.NO_PLACE or (by_quota and len(misfits) == len(obstacles))
     ):
         return ""
-    return " ".join(f"{text}." for text in _details(misfits[0], sorted(set(holders))))
+    claimed = devices.get(misfits[0].pod_sets[0], "") if misfits[0].pod_sets else ""
+    return " ".join(f"{text}." for text in _details(misfits[0], sorted(set(holders)), claimed))
 
 
 def _cut(message: str, limit: int) -> str:
@@ -246,8 +255,21 @@ _OBSTACLES: dict[ObstacleKind, Callable[[Obstacle], str]] = {
 }
 
 
-def _details(misfit: Misfit, holders: Sequence[str]) -> Iterator[str]:
+def _devices(misfit: Misfit, claimed: str) -> Iterator[str]:
+    """What the pods claim, if devices are what nodes lack, and how many nodes have none for one pod."""
+    counts = misfit.filter_failure.counts if misfit.filter_failure is not None else {}
+    lacking = [nodes for (reason, _), nodes in counts.items() if reason is FilterReason.DEVICES]
+    by_resource = misfit.excluded.resources.items()
+    lacking += [nodes for resource, nodes in by_resource if filter_of(resource) is FilterReason.DEVICES]
+    is_nearest = misfit.nearest is not None and filter_of(misfit.nearest.resource) is FilterReason.DEVICES
+    if claimed and (lacking or is_nearest):
+        few = f"; {sum(lacking)} node(s) have too few free devices for one pod" if sum(lacking) else ""
+        yield f"Each pod claims {claimed}{few}"
+
+
+def _details(misfit: Misfit, holders: Sequence[str], claimed: str) -> Iterator[str]:
     near, failure = misfit.nearest, misfit.filter_failure
+    yield from _devices(misfit, claimed)
     if failure is not None and failure.counts:
         reason, _ = max(failure.counts, key=lambda lack: failure.counts[lack])
         yield f"To be admitted: {filter_advice(reason)}"

@@ -7,15 +7,12 @@ uid of the reference and, where it selects its pods by labels, selects this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import BY_GROUP, KINDS
+from bayplan.dialects.reviews import FindOwner, OwnerUnknown, unknown_owner
 
 Object = dict[str, Any]
-FindController = Callable[[str, str, str, str], Object | None]
-"""Looks up an owner by group, kind, namespace and name; None if absent. OwnerUnknown if not known."""
-
 QUEUED = frozenset((kind.group, name) for name, kind in KINDS.items() if not (kind.is_pod or kind.job_labels))
 """Group and kind of jobs that can be queued."""
 INTERMEDIATE = frozenset(key for key, kind in BY_GROUP.items() if kind.between)
@@ -26,16 +23,7 @@ CONTROLLERS = QUEUED | INTERMEDIATE | NEVER_QUEUED
 DEPTH_MAX = 4
 
 
-class OwnerUnknown(Exception):
-    """It is not known whether an owner exists."""
-
-
-def no_lookup(group: str, kind: str, namespace: str, name: str) -> Object | None:
-    """A lookup that knows no owners."""
-    raise OwnerUnknown
-
-
-def is_part(obj: Object, find: FindController = no_lookup) -> bool:
+def is_part(obj: Object, find: FindOwner = unknown_owner) -> bool:
     """Whether an object belongs to another job. If that cannot be looked up, the reference is trusted."""
     for _ in range(DEPTH_MAX):
         reference = controller(obj)

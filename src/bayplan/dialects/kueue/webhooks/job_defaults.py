@@ -29,7 +29,8 @@ from bayplan.dialects.kueue.names.annotations import (
     is_elastic,
 )
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
-from bayplan.dialects.kueue.webhooks.controlling_owners import FindController, is_part, no_lookup
+from bayplan.dialects.kueue.webhooks.controlling_owners import is_part
+from bayplan.dialects.reviews import FindOwner, unknown_owner
 
 Object = dict[str, Any]
 
@@ -86,7 +87,7 @@ def _gate_elastic(job: Object, rules: FeatureSwitches) -> None:
 
 
 def default_on_write(
-    new: Object, old: Object | None = None, find: Find = find_nothing, owner: FindController = no_lookup
+    new: Object, old: Object | None = None, find: Find = find_nothing, owner: FindOwner = unknown_owner
 ) -> Object:
     """Default a job or pod that is created or updated.
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bayplan.dialects.kube.fields.reader import Field, FieldError, FieldErrorType
 from bayplan.dialects.kueue.names.annotations import PRIORITY_CLASS
 from bayplan.dialects.kueue.webhooks.validate import FAMILY, QUEUED, WORKLOAD
+from bayplan.dialects.reviews import HasClass, any_class
 
 Object = dict[str, Any]
-HasClass = Callable[[str, str], bool]
-"""Whether there is a priority class, by kind and name."""
 
 CLASSES = ("WorkloadPriorityClass", "PriorityClass")
 WITH_PRIORITY_CLASS = (*QUEUED, (FAMILY, "workloads"))
 """Group and resource of objects that can name a priority class."""
-
-
-def any_class(kind: str, name: str) -> bool:
-    """A lookup that accepts every name."""
-    return True
 
 
 def check_class(

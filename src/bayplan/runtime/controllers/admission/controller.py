@@ -36,6 +36,7 @@ from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.queues import QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
+from bayplan.state.cluster.device_state import DeviceState
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY
 from bayplan.state.cluster.shared_state import ClusterState
 from bayplan.state.pending_queue import NEVER
@@ -104,7 +105,8 @@ class AdmissionController:
         )  # fmt: skip
         self.kinds = self.dialects.kinds
         self.dialect = self.dialects.queues
-        self.state = AdmissionState(numa_policy, cluster)
+        select = self.dialects.devices.objects.selectors.select
+        self.state = AdmissionState(numa_policy, cluster, partial(DeviceState, select))
         self.promised_nodes = PromisedNodes(self.dialect.assumed_pod)
         self.tells = tells  # whether to publish malformed NUMA reports: no other controller does
         self.queue_status = QueueStatusWriter(self.dialect, fair=self.profile.fair_sharing, watch=watch)
@@ -143,7 +145,7 @@ class AdmissionController:
         return self.promised_nodes.ended(settled)
 
     def flush(self) -> Iterable[Change]:
-        return ()
+        return self.dialects.flush()
 
     def apply(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(changes)

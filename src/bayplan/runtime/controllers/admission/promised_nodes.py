@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from bayplan.dialects.api import Ended, Event, Happened
 from bayplan.dialects.kube.decode.pod_identity import pod_key
 from bayplan.dialects.kube.decode.wire import PodWire
-from bayplan.model.change import Change, PodLost
+from bayplan.model.change import Change, DevicesAssumed, PodLost
 from bayplan.model.plan import Bind, Nominate, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.runtime.core.controller import Settled
@@ -30,6 +30,8 @@ class PromisedNodes:
                 case Bind(_, pod, node) | Nominate(_, pod, node) if node:
                     self.assumed[pod.key] = node
                     yield self.assumed_pod(pod, node)
+                    if isinstance(action, Bind) and action.devices:
+                        yield DevicesAssumed(pod.key, action.devices)
                 case Nominate(_, pod):
                     yield from self._drop(pod.key)
                 case ReportUnschedulable(pods=pods):  # also after a bind that timed out
@@ -62,7 +64,7 @@ class PromisedNodes:
 
     def _drop(self, key: PodKey) -> Iterator[Change]:
         if self.assumed.pop(key, None) is not None:
-            yield PodLost(key)
+            yield PodLost(key)  # and with it the devices that it was to get
 
 
 def _nominated(event: Event) -> str:

@@ -59,6 +59,12 @@ class AdmissionsInFlight:
             del self.writes[write.action.gang]
         return self.slots.decode(event)
 
+    def refreshed(self) -> Iterator[Change]:
+        """Slots whose devices became known, or others; not where an admission is being written."""
+        for change in self.slots.flush():
+            if isinstance(change, QueuedGangSeen) and change.queued_gang.gang.source not in self.writes:
+                yield change
+
     def _shows(self, event: Event, write: AdmissionWrite) -> bool:
         """Whether an event shows a Workload as it was written, or as it became later."""
         if write.version is not None:

@@ -128,6 +128,7 @@ class SchedulerController:
 
     def flush(self) -> Iterator[Change]:
         yield from self.dialects.flush()
+        yield from self.admissions.refreshed()
         yield from self.admissions.take_due()
 
     def apply(self, changes: Iterable[Change]) -> None:

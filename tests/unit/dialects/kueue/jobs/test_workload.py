@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.decode.second_pass import needs_second_pass
 from bayplan.dialects.kueue.fields.role_hash import role_hash
 from bayplan.dialects.kueue.jobs.injection import injection_for
 from bayplan.dialects.kueue.jobs.pod_adoption import with_workload_metadata
@@ -149,7 +148,3 @@ def test_a_pod_set_gets_the_labels_and_tolerations_of_its_flavors() -> None:
     found = injection_for(given, Field({"count": 4}), {"f": flavor})
     assert (found.count, found.node_selector, found.tolerations) == (2, {"a": "b"}, ({"key": "t"},))
     assert found.gates == ()
-
-
-def test_a_workload_without_quota_needs_no_second_pass() -> None:
-    assert not needs_second_pass(Field({"status": {"unhealthyNodes": [{"name": "a"}]}}))

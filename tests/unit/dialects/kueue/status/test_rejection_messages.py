@@ -228,7 +228,9 @@ def test_every_token_has_a_reason(token: RejectionReason) -> None:
 @pytest.mark.parametrize("remark", AdmissionRemark)
 def test_every_remark_has_a_message(remark: AdmissionRemark) -> None:
     assert rejection_message(
-        Rejection(RejectionReason.NO_QUOTA_NOW, remark=remark, tried=one(NO_FIT), victims=1, queue="cq")
+        Rejection(
+            RejectionReason.NO_QUOTA_NOW, remark=remark, tried=one(NO_FIT), victims=1, queue="cq", about="why"
+        )
     )
 
 

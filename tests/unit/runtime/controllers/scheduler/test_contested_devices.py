@@ -30,7 +30,7 @@ class OvertakenSite(DeviceSite):
     def backend(self) -> Backend:
         return OvertakenBackend(self.store)
 
-    def overtaken_by(self, act: Callable[[], None]) -> None:
+    def overtaken_by(self, act: Callable[[], object]) -> None:
         self.loop.backend.overtake = act  # type: ignore[attr-defined]
 
 

@@ -12,7 +12,8 @@ from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.runtime.webhooks.default_queues import DefaultQueues
+from bayplan.dialects.registry import watched_facts
+from bayplan.runtime.webhooks.look_up_watch import LookUpWatch
 from tests.end_to_end.objects import eventually
 from tests.support.job_world import JobWorld, Object, group_pod, indexed_job, job_set, running, stateful_set
 
@@ -125,26 +126,28 @@ def test_a_job_cannot_be_taken_out_of_its_queue_where_there_is_a_default(world: 
 
 
 def test_namespaces_with_such_a_queue_are_kept_in_sight(world: JobWorld) -> None:
-    queues = DefaultQueues(EmbeddedBackend(world.store))
+    watch = LookUpWatch(EmbeddedBackend(world.store), watched_facts())
+    facts = watch.facts
     try:
-        assert queues.find("LocalQueue", "default", "default") is not None
-        assert queues.find("LocalQueue", "default", "main") is None
-        assert queues.find("LocalQueue", "far", "default") is None
-        assert queues.find("TrainingRuntime", "default", "default") is None
+        assert facts.queue("LocalQueue", "default", "default") is not None
+        assert facts.queue("LocalQueue", "default", "main") is None
+        assert facts.queue("LocalQueue", "far", "default") is None
+        assert facts.queue("TrainingRuntime", "default", "default") is None
         world.store.delete(api_kinds.LOCAL_QUEUES, "default", "default")
-        eventually(lambda: queues.find("LocalQueue", "default", "default") is None, "it is forgotten", 10)
+        eventually(lambda: facts.queue("LocalQueue", "default", "default") is None, "it is forgotten", 10)
         world.make(api_kinds.LOCAL_QUEUES, "default", {"clusterQueue": "all"})
-        eventually(lambda: queues.find("LocalQueue", "default", "default") is not None, "it is seen", 10)
+        eventually(lambda: facts.queue("LocalQueue", "default", "default") is not None, "it is seen", 10)
     finally:
-        queues.stop()
+        watch.stop()
 
 
 def test_the_levels_of_topologies_are_kept_in_sight(world: JobWorld) -> None:
-    queues = DefaultQueues(EmbeddedBackend(world.store))
+    watch = LookUpWatch(EmbeddedBackend(world.store), watched_facts())
+    facts = watch.facts
     try:
         world.make(api_kinds.TOPOLOGIES, "other", {"levels": [{"nodeLabel": "example.com/hall"}]})
-        eventually(lambda: "example.com/hall" in queues.levels(), "it is seen", 10)
+        eventually(lambda: "example.com/hall" in facts.levels(), "it is seen", 10)
         world.store.delete(api_kinds.TOPOLOGIES, "", "other")
-        eventually(lambda: "example.com/hall" not in queues.levels(), "it is forgotten", 10)
+        eventually(lambda: "example.com/hall" not in facts.levels(), "it is forgotten", 10)
     finally:
-        queues.stop()
+        watch.stop()

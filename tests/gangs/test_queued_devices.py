@@ -1,0 +1,317 @@
+"""Queued gangs whose pods claim devices: quota by class, racks with free devices, none promised twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
+from bayplan.backends.fake_controllers.device_claims import CLAIMS, TEMPLATES
+from bayplan.configuration.settings import DEFAULTS, merged
+from bayplan.dialects.api import Kind
+from bayplan.dialects.jobs.batch_jobs import JOBS
+from bayplan.dialects.kueue.fields.counting import DeviceClassMapping, UncountedDevices
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.runtime.core.clock import VirtualClock
+from tests.support.api_objects import container, job
+
+Object = dict[str, Any]
+PODS = Kind("", "v1", "Pod", "pods")
+PRIORITIES = Kind(
+    "kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False
+)
+SLICES = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)
+CLASS, RESOURCE = "gpu.example.com", "example.com/gpus"
+RACK = "topology.bayplan.dev/rack"
+HOSTS, RACKS, DEVICES = 2, 2, 4
+
+
+class Site:
+    """Racks of hosts with devices, and a queue whose quota counts the devices of the class."""
+
+    def __init__(
+        self, quota: int = HOSTS * RACKS * DEVICES, strategy: str = "BestEffortFIFO", **resources: Any
+    ) -> None:
+        counted = {"device_classes": (DeviceClassMapping(RESOURCE, (CLASS,)),), **resources}
+        settings = merged(DEFAULTS, {"resources": counted})
+        self.home = LocalCluster(
+            ClusterShape(1, RACKS, HOSTS, 0, DEVICES), VirtualClock(wall=1_800_000_000.0), settings=settings
+        )
+        self.store = self.home.store
+        labels = {"topology.bayplan.dev/block": "b01"}
+        self.store.create(api_kinds.FLAVORS, made("hosts", topologyName="data-centre", nodeLabels=labels))
+        cells = [{"name": RESOURCE, "nominalQuota": quota}, {"name": "cpu", "nominalQuota": 100}]
+        group = {"coveredResources": [RESOURCE, "cpu"], "flavors": [{"name": "hosts", "resources": cells}]}
+        queue = made(
+            "all",
+            namespaceSelector={},
+            resourceGroups=[group],
+            preemption={"withinClusterQueue": "LowerPriority"},
+            queueingStrategy=strategy,
+        )
+        self.store.create(api_kinds.CLUSTER_QUEUES, queue)
+        self.store.create(api_kinds.LOCAL_QUEUES, made("all", clusterQueue="all"), "default")
+
+    def template(self, name: str, count: int = DEVICES, **request: Any) -> None:
+        exactly = {"exactly": {"deviceClassName": CLASS, "count": count}}
+        spec = {"devices": {"requests": [{"name": "gpus", **(request or exactly)}]}}
+        self.store.create(TEMPLATES, made(name, spec=spec), "default")
+
+    def job(self, name: str, pods: int, queue: str = "all", importance: str = "", **claim: str) -> None:
+        """A job in one rack, each of whose pods has one claim."""
+        template = {
+            "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}},
+            "spec": {
+                "schedulerName": "bayplan",
+                "restartPolicy": "Never",
+                "containers": [container(requests={"cpu": "1"})],
+                "resourceClaims": [{"name": "own", **claim}],
+            },
+        }
+        labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+        if importance:
+            labels["kueue.x-k8s.io/priority-class"] = importance
+        body = job(name, template, pods, labels=labels, completionMode="Indexed")
+        self.store.create(JOBS, body, "default")
+
+    def run(self, seconds: float = 6.0) -> None:
+        clock = self.home.clock
+        assert isinstance(clock, VirtualClock)
+        for _ in range(int(seconds * 2)):
+            for _ in range(5):
+                self.home.step()
+            clock.advance(0.5)
+        held = [one for claim in self.store.list(CLAIMS).items for one in devices(claim)]
+        assert len(held) == len(set(held)), "a device is allocated twice"
+
+    def workload(self, name: str) -> Object:
+        found = (one for one in self.store.list(api_kinds.WORKLOADS).items if name in one["metadata"]["name"])
+        return next(found)
+
+    def condition(self, name: str, kind: str = "QuotaReserved") -> Object:
+        conditions = self.workload(name).get("status", {}).get("conditions", ())
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    def hosts(self, name: str) -> list[str]:
+        pods = [one for one in self.store.list(PODS).items if one["metadata"]["name"].startswith(name)]
+        return sorted(one["spec"].get("nodeName", "") for one in pods)
+
+
+def made(name: str, **spec: Any) -> Object:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def devices(claim: Object) -> list[tuple[str, str]]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return [(one["pool"], one["device"]) for one in (allocation.get("devices") or {}).get("results", ())]
+
+
+def rack_of(host: str) -> str:
+    return host.split("-")[1]
+
+
+def test_a_queued_job_uses_quota_of_its_device_class_and_runs_in_one_rack() -> None:
+    site = Site()
+    site.template("four")
+    site.job("train", 2, resourceClaimTemplateName="four")
+    site.run()
+    (part,) = site.workload("train")["status"]["admission"]["podSetAssignments"]
+    assert part["resourceUsage"] == {RESOURCE: "8", "cpu": "2"}
+    assert part["flavors"] == {RESOURCE: "hosts", "cpu": "hosts"}
+    hosts = site.hosts("train")
+    assert len(set(hosts)) == 2 and "" not in hosts, "one pod takes all devices of a host"
+    assert len({rack_of(host) for host in hosts}) == 1
+    (queue,) = site.store.list(api_kinds.CLUSTER_QUEUES).items
+    used = {one["name"]: one["total"] for one in queue["status"]["flavorsReservation"][0]["resources"]}
+    assert used[RESOURCE] == "8"
+
+
+def test_quota_of_devices_runs_out_as_that_of_any_resource() -> None:
+    site = Site(quota=11)
+    site.template("four")
+    site.job("first", 2, resourceClaimTemplateName="four")
+    site.run()
+    site.job("second", 1, resourceClaimTemplateName="four")
+    site.run()
+    condition = site.condition("second")
+    assert condition["message"].startswith(
+        "couldn't assign flavors to pod set main: "
+        f"insufficient unused quota for {RESOURCE} in flavor hosts, 1 more needed"
+    )
+    assert site.workload("second")["status"]["resourceRequests"] == [
+        {"name": "main", "resources": {RESOURCE: "4", "cpu": "1"}}
+    ]
+
+
+def test_a_gang_is_admitted_only_where_devices_are_free() -> None:
+    site = Site()
+    site.template("one", 1)
+    site.template("four")
+    site.job("alone", 1, queue="", resourceClaimTemplateName="one")
+    site.run()
+    (taken,) = site.hosts("alone")
+    site.job("train", 2, resourceClaimTemplateName="four")
+    site.run()
+    assert {rack_of(host) for host in site.hosts("train")} == {"r01", "r02"} - {rack_of(taken)}
+
+
+def test_a_gang_without_enough_devices_is_told_the_claim_the_class_and_how_many_nodes_lack_them() -> None:
+    site = Site(quota=100)
+    site.template("three", 3)
+    site.job("first", 2, resourceClaimTemplateName="three")
+    site.job("second", 2, resourceClaimTemplateName="three")
+    site.run()
+    site.job("third", 1, resourceClaimTemplateName="three")
+    site.run()
+    message = site.condition("third")["message"]
+    assert "devices: 4" in message and "Total nodes: 4" in message
+    assert (
+        "Each pod claims 3 of class gpu.example.com (claim own, request gpus); 4 node(s) have too few free "
+        "devices for one pod."
+    ) in message
+
+
+def test_devices_promised_to_an_admitted_gang_without_pods_are_given_to_no_other_pod() -> None:
+    site = Site()
+    site.template("four")
+    site.template("one", 1)
+    template = {
+        "metadata": {},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [container(requests={"cpu": "1"})],
+            "resourceClaims": [{"name": "own", "resourceClaimTemplateName": "four"}],
+        },
+    }
+    pod_set = {"name": "main", "count": 3, "template": template, "topologyRequest": {"unconstrained": True}}
+    site.store.create(api_kinds.WORKLOADS, made("bare", queueName="all", podSets=[pod_set]), "default")
+    site.run()
+    assert site.condition("bare")["status"] == "True"
+    site.job("plain", 2, queue="", resourceClaimTemplateName="four")  # two hosts, and one is left
+    site.job("small", 4, queue="", resourceClaimTemplateName="one")
+    site.run()
+    assert site.hosts("plain") == ["", ""]
+    assert len(set(site.hosts("small"))) == 1 and "" not in site.hosts("small")
+    site.job("queued", 1, resourceClaimTemplateName="one")
+    site.run()
+    assert site.condition("queued")["reason"] != "QuotaReserved"
+
+
+def test_a_more_important_gang_preempts_one_that_uses_quota_and_devices() -> None:
+    site = Site(quota=100)
+    site.store.create(PRIORITIES, {"metadata": {"name": "high"}, "value": 10})
+    site.template("four")
+    for name in ("first", "second"):
+        site.job(name, 2, resourceClaimTemplateName="four")
+    site.run()
+    site.job("important", 2, importance="high", resourceClaimTemplateName="four")
+    site.run(20)
+    assert "" not in site.hosts("important") and len(site.hosts("important")) == 2
+    preempted = [name for name in ("first", "second") if site.condition(name, "Preempted")]
+    assert len(preempted) == 1, "one rack is enough"
+
+
+def test_quota_of_devices_alone_is_preempted_for() -> None:
+    site = Site(quota=8)
+    site.store.create(PRIORITIES, {"metadata": {"name": "high"}, "value": 10})
+    site.template("four")
+    site.job("first", 2, resourceClaimTemplateName="four")
+    site.run()
+    site.job("important", 1, importance="high", resourceClaimTemplateName="four")
+    site.run(20)
+    assert "" not in site.hosts("important") and len(site.hosts("important")) == 1
+
+
+PATH = "spec.podSets[0].template.spec.resourceClaims[0]"
+EXACT = {"deviceClassName": CLASS}
+REFUSED: list[tuple[Object, str]] = [
+    (
+        {"firstAvailable": [{"name": "big", "deviceClassName": CLASS}]},
+        f"{PATH}.devices.requests[0]: Invalid value: null: ResourceClaimTemplate it: "
+        "FirstAvailable device selection is not supported",
+    ),
+    (
+        {"exactly": {**EXACT, "allocationMode": "All"}},
+        f'{PATH}.devices.requests[0].exactly.allocationMode: Invalid value: "All": '
+        "ResourceClaimTemplate it: AllocationMode 'All' is not supported",
+    ),
+    (
+        {"exactly": {"deviceClassName": "other.example.com"}},
+        f'{PATH}.resourceClaimTemplateName: Not found: "DeviceClass other.example.com is not mapped in DRA '
+        'configuration for podset main"',
+    ),
+    (
+        {"exactly": {**EXACT, "selectors": [{"cel": {"expression": 'device.driver == "none.example.com"'}}]}},
+        f"{PATH}.devices.requests[0].exactly.selectors: Internal error: ResourceClaimTemplate it: "
+        f"insufficient matching devices for CEL selector in DeviceClass {CLASS}: 0 device(s) match in the "
+        "cluster but 1 requested",
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "words"), REFUSED, ids=("first", "all", "unmapped", "selector"))
+def test_what_quota_cannot_count_is_refused_in_the_words_of_kueue(request_: Object, words: str) -> None:
+    site = Site()
+    site.template("it", **request_)
+    site.job("train", 1, resourceClaimTemplateName="it")
+    site.run()
+    condition = site.condition("train")
+    assert (condition["status"], condition["reason"]) == ("False", "Misconfigured")
+    assert condition["message"] == words
+    requeued = site.condition("train", "Requeued")
+    assert (requeued["status"], requeued["reason"], requeued["message"]) == ("False", "Inadmissible", words)
+
+
+def test_a_job_that_is_refused_does_not_keep_a_strict_queue_waiting() -> None:
+    site = Site(strategy="StrictFIFO")
+    site.template("it", **REFUSED[0][0])
+    site.template("four")
+    site.job("refused", 1, resourceClaimTemplateName="it")
+    site.run()
+    site.job("next", 1, resourceClaimTemplateName="four")
+    site.run()
+    assert "" not in site.hosts("next") and site.hosts("next")
+
+
+def test_claims_that_pods_name_directly_are_refused_in_the_words_of_kueue() -> None:
+    site = Site()
+    site.job("train", 1, resourceClaimName="shared")
+    site.run()
+    words = "KueueDRAIntegration feature does not support use of resource claims"
+    assert site.condition("train")["message"] == words
+    assert site.condition("train", "Requeued")["message"] == "DRA resource claims not supported"
+
+
+@pytest.mark.parametrize("request_", [REFUSED[0][0], REFUSED[1][0]], ids=("first", "all"))
+def test_the_configuration_can_admit_what_quota_cannot_count(request_: Object) -> None:
+    site = Site(uncounted_devices=UncountedDevices.ADMIT)
+    site.template("it", **request_)
+    site.job("train", 1, resourceClaimTemplateName="it")
+    site.run()
+    assert site.condition("train")["status"] == "True"
+    assert "" not in site.hosts("train")
+
+
+def test_a_shared_claim_is_admitted_if_the_configuration_allows_it() -> None:
+    site = Site(uncounted_devices=UncountedDevices.ADMIT)
+    spec = {"devices": {"requests": [{"name": "gpus", "exactly": {**EXACT, "count": 2}}]}}
+    site.store.create(CLAIMS, {"metadata": {"name": "shared"}, "spec": spec}, "default")
+    site.job("train", 2, resourceClaimName="shared")
+    site.run()
+    assert len(set(site.hosts("train"))) == 1 and "" not in site.hosts("train")
+
+
+def test_a_gang_whose_template_is_missing_is_admitted_when_it_exists() -> None:
+    site = Site()
+    site.job("train", 1, resourceClaimTemplateName="late")
+    site.run()
+    assert site.condition("train")["message"] == (
+        f"{PATH}: Internal error: failed to get claim spec for ResourceClaimTemplate late in podset main: "
+        'ResourceClaimTemplate.resource.k8s.io "late" not found'
+    )
+    site.template("late")
+    site.run()
+    assert site.condition("train")["status"] == "True"
+    assert site.condition("train", "Requeued") == {}
+    assert "" not in site.hosts("train")
