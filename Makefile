@@ -102,8 +102,9 @@ bench-gang: $(STAMP) ## Measure gangs and plain pods beside kube-scheduler on on
 bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, a gang of 1,000, who goes for one of 20
 	@$(BIN)/python -m tests.benchmarks.numa
 
-bench-devices: $(STAMP) ## Measure decisions on a gang of 1,000 pods with eight devices each by claim, on 5,000 nodes
+bench-devices: $(STAMP) ## Measure a gang of 1,000 pods with devices by claim, and plain pods with claims beside kube-scheduler
 	@$(BIN)/python -m tests.benchmarks.devices
+	@$(BIN)/python -m tests.benchmarks.device_pods
 
 bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot
 	@$(BIN)/python -m tests.benchmarks.segments
@@ -193,8 +194,9 @@ licences: $(STAMP) $(RELEASE_STAMP) ## Compare the licences of all dependencies 
 	@$(BIN)/python -m tools.release licences
 	@$(RELEASE)/bin/python -m tools.release licences
 
-chart: $(STAMP) ## Write deploy/chart from the manifests of `bayplan install`
+chart: $(STAMP) ## Write deploy/chart from the manifests of `bayplan install`, and deploy/monitoring
 	@$(BIN)/python -m bayplan.cli.commands.install --chart deploy/chart >/dev/null
+	@$(BIN)/python -m bayplan.assembly.monitoring deploy/monitoring
 
 version: $(STAMP) ## Set the version to VERSION: sources, CHANGELOG.md and chart
 	@$(BIN)/python -m tools.release version '$(VERSION)'

@@ -141,3 +141,8 @@ class PodDevices:
     claims: tuple[DeviceClaim, ...] = ()  # without devices yet, in the order of the pod
     shared: tuple[DeviceClaimKey, ...] = ()  # those of them that other pods may use as well
     reach: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether a request names several asks, of which nodes may satisfy different ones."""
+        return any(request.first_available for claim in self.claims for request in claim.requests)

@@ -137,6 +137,14 @@ class DeviceSupply:
         numbers = np.unique(counted.reason[short]).tolist()
         return {counted.reasons[number]: short & (counted.reason == number) for number in numbers}
 
+    def preferences(self, node_index: NodeIndex, devices: PodDevices, where: Bools) -> Ints:
+        """By row: how far up in their lists of alternatives the requests of one pod are served."""
+        found = np.zeros(len(node_index), dtype=np.int64)
+        claims = self._open(devices)
+        for row in np.flatnonzero(where).tolist() if claims else ():
+            found[row] = self.allocate(node_index.table.nodes[row], claims).preference
+        return found
+
     def is_missing(self, keys: Iterable[PodKey]) -> bool:
         """Whether one of these pods was added without getting its devices."""
         return bool(self.lacking) and any(key in self.lacking for key in keys)

@@ -1,4 +1,4 @@
-"""Scores of the nodes that fit a pod: eight scores from 0 to 100, weighted and summed."""
+"""Scores of the nodes that fit a pod: nine scores from 0 to 100, weighted and summed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ WEIGHTS = {
     "balanced": 1,
     "images": 1,
     "zones": 1,
+    "devices": 2,
 }
 
 
@@ -88,6 +89,9 @@ def remaining_scores(filter_input: FilterInput, shape: PodSignature, fitting: Bo
         scores["images"] = image_locality(node_index, filter_input.images, shape)
     if filter_input.zones is not None and shape.zones is not None:
         scores["zones"] = numa_scores(filter_input.zones, shape.zones)
+    if shape.devices is not None and shape.devices.has_alternatives and filter_input.devices is not None:
+        preferred = filter_input.devices.preferences(node_index, shape.devices, fitting)
+        scores["devices"] = _share_of_highest(preferred, fitting)
     return scores
 
 

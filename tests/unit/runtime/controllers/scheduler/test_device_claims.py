@@ -155,18 +155,6 @@ def test_pods_with_a_shared_and_an_own_claim_get_both(site: DeviceSite) -> None:
     site.check()
 
 
-def test_pods_that_share_a_claim_go_to_a_node_that_has_devices_for_all_of_them() -> None:
-    site = DeviceSite(racks=1, nodes=1, devices=2)
-    site.node("r1-n2", "r1")
-    site.slice("r1-n2", 3)
-    site.claim("ours")
-    site.template("one")
-    names = site.gang("g", 2, template="one", claim="ours")
-    site.run()
-    assert site.on(*names) == ["r1-n2", "r1-n2"]
-    site.check()
-
-
 def test_a_claim_that_has_devices_decides_on_the_node(site: DeviceSite) -> None:
     site.claim("mine", 4)
     site.pod("first", claim="mine")
