@@ -194,8 +194,9 @@ licences: $(STAMP) $(RELEASE_STAMP) ## Compare the licences of all dependencies 
 	@$(BIN)/python -m tools.release licences
 	@$(RELEASE)/bin/python -m tools.release licences
 
-chart: $(STAMP) ## Write deploy/chart from the manifests of `bayplan install`
+chart: $(STAMP) ## Write deploy/chart from the manifests of `bayplan install`, and deploy/monitoring
 	@$(BIN)/python -m bayplan.cli.commands.install --chart deploy/chart >/dev/null
+	@$(BIN)/python -m bayplan.assembly.monitoring deploy/monitoring
 
 version: $(STAMP) ## Set the version to VERSION: sources, CHANGELOG.md and chart
 	@$(BIN)/python -m tools.release version '$(VERSION)'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,14 @@ import pytest
 
 from tests.end_to_end.admission_site import RACK, WORKLOADS, Site, flavor, hosts, installed, made, running
 from tests.end_to_end.objects import Object, eventually
-from tests.support.api_objects import api_object, cluster_queue, container, job, pod
+from tests.support.api_objects import api_object, cluster_queue, container, job, pod, workload
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
 POOL, CLASS, RESOURCE, DEVICES = "queued", "queued.example.com", "example.com/gpus", 4
 API, QUEUE = "resource.k8s.io/v1", "kueue.x-k8s.io/queue-name"
+NO_DEVICES = "cannot allocate all claims"
 CONFIGURATION = f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -50,13 +52,17 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         found.kubectl("delete", "resourceclaimtemplates", "--all", "-n", "default")
 
 
-def deciding(site: Site, folder: Path) -> Any:
-    """One process that admits and binds, with the rights that were installed."""
-    folder.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def deciding(site: Site, folder: Path, *processes: str) -> Iterator[None]:
+    """Processes that admit and bind (one for both roles), with the rights that were installed."""
     config = folder / "configuration.yaml"
     config.write_text(CONFIGURATION)
-    options = ("--roles=admission,scheduler", f"--config={config}", "--pod-batch-seconds=0.1")
-    return running(site, folder, *options, f"--journal={folder / 'journal'}")
+    options = [f"--config={config}", "--pod-batch-seconds=0.1"]
+    options += ["--no-elect"] if len(processes) > 1 else [f"--journal={folder / 'journal'}"]
+    with ExitStack() as stack:
+        for roles in processes or ("admission,scheduler",):
+            stack.enter_context(running(site, folder / roles, f"--roles={roles}", *options))
+        yield
 
 
 def resource_slice(node: str) -> Object:
@@ -116,6 +122,14 @@ def is_admitted(site: Site, name: str) -> bool:
 def nodes_of(site: Site, selector: str) -> list[str]:
     pods = site.cluster.get("pods", "-n", "default", "-l", selector)["items"]
     return sorted(one["spec"].get("nodeName", "") for one in pods)
+
+
+def told(site: Site, selector: str) -> list[str]:
+    """Why pods wait: the reason of each node."""
+    pods = site.cluster.get("pods", "-n", "default", "-l", selector)["items"]
+    conditions = [one for each in pods for one in each["status"].get("conditions") or ()]
+    messages = [one.get("message") or "" for one in conditions if one["type"] == "PodScheduled"]
+    return [NO_DEVICES for message in messages if NO_DEVICES in message]
 
 
 def runs(site: Site, name: str, pods: int) -> bool:
@@ -183,9 +197,9 @@ def test_a_gang_that_finds_too_few_devices_waits_with_the_reason_and_then_runs(
 
 
 def test_plain_pods_of_the_same_moment_get_no_device_that_is_promised(site: Site, tmp_path: Path) -> None:
+    labels = {"app": "plain"}
     plain = [
-        pod(f"plain-{number}", namespace="default", metadata={"labels": {"app": "plain"}}, **claiming("two"))
-        for number in range(6)
+        pod(f"plain-{number}", namespace="default", labels=labels, **claiming("two")) for number in range(6)
     ]
     with deciding(site, tmp_path):
         for _ in range(3):
@@ -198,6 +212,36 @@ def test_plain_pods_of_the_same_moment_get_no_device_that_is_promised(site: Site
                 eventually(lambda: runs(site, "gang", 2), "the gang gets what it was promised")
             held(site)
             clear(site)
+
+
+@pytest.mark.parametrize(
+    "processes", [("admission,scheduler",), ("admission", "scheduler")], ids=("one process", "two processes")
+)
+def test_the_devices_of_an_admitted_gang_are_held_until_its_pods_come(
+    site: Site, tmp_path: Path, processes: tuple[str, ...]
+) -> None:
+    spec = {"restartPolicy": "Never", **claiming("four")}
+    pod_set = {
+        "name": "main",
+        "count": 3,
+        "template": {"spec": spec},
+        "topologyRequest": {"unconstrained": True},
+    }
+    plain = [pod(f"late-{number}", namespace="default", **claiming("four")) for number in range(3)]
+    for one in plain:
+        one["metadata"]["labels"] = {"app": "late"}
+    with deciding(site, tmp_path, *processes):
+        site.apply(workload("bare", pod_set, namespace="default", queueName=POOL))
+        site.wait_admitted("bare")
+        site.apply(*plain)
+        eventually(lambda: any(nodes_of(site, "app=late")), "one of them gets the last devices")
+        eventually(
+            lambda: told(site, "app=late").count(NO_DEVICES) == 2, "the others are told that there are none"
+        )
+        assert nodes_of(site, "app=late").count("") == 2, "those of the gang are held"
+        site.kubectl("delete", WORKLOADS, "bare", "-n", "default", "--wait=false")
+        eventually(lambda: all(nodes_of(site, "app=late")), "they are free when the gang is gone")
+        clear(site)
 
 
 def test_what_quota_cannot_count_is_refused_until_the_template_is_another(site: Site, tmp_path: Path) -> None:

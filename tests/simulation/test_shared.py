@@ -24,6 +24,7 @@ from bayplan.simulator.shared.checkers import TAKEN_SECONDS, ClaimChecker
 from bayplan.simulator.shared.run import SharedSimulation
 from bayplan.simulator.shared.zones import ZoneActors
 from bayplan.state.admission.domain_usage import DomainUsage
+from bayplan.state.admission.numa_usage import NumaUsage
 from bayplan.state.admission.taken_nodes import TakenNodes
 from bayplan.state.scheduling.claims import SlotClaims
 from bayplan.state.scheduling.domain_claims import DomainClaims
@@ -322,6 +323,14 @@ def test_an_admission_that_counts_the_sums_of_racks_is_caught(monkeypatch: pytes
     monkeypatch.setattr(HostRooms, "fit", lambda self, snapshot, wanted: True)
     play = partial(SharedSimulation, **IN_RACKS)
     assert "is used and promised" in violations(play, "no hosts for all of", range(20))
+
+
+def test_an_admission_that_promises_zones_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NumaUsage, "stocks", lambda self, supplies: {})
+    play = partial(
+        SharedSimulation, is_dense=True, with_pod_groups=False, with_zones=True, ends_at_rack=False
+    )
+    assert "GPUs in zones, promised to pods of" in violations(play, "GPUs in zones", range(20), calm=True)
 
 
 def test_a_gang_leaves_a_rack_that_was_taken() -> None:

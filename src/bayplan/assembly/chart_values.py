@@ -85,6 +85,15 @@ metrics:
     enabled: false
     interval: 30s
     labels: {{}}
+  # Alert rules for the Prometheus operator, and dashboards in a ConfigMap for the sidecar of Grafana, which
+  # finds it by its labels. What each alert means: docs/guide/monitoring.md.
+  prometheusRule:
+    enabled: false
+    labels: {{}}
+  grafanaDashboards:
+    enabled: false
+    labels:
+      grafana_dashboard: "1"
 
 # Pages that show the cluster, in a Deployment of their own whose account may only read. Users sign in with a
 # token of the cluster; bind them to the ClusterRole bayplan-dashboard-user, and they see the namespaces that
@@ -159,6 +168,8 @@ SCHEMA: Mapping[str, Any] = {
             secure=_FLAG,
             certificateSecret=_TEXT,
             serviceMonitor=_object(enabled=_FLAG, interval=_TEXT, labels=_MAP),
+            prometheusRule=_object(enabled=_FLAG, labels=_MAP),
+            grafanaDashboards=_object(enabled=_FLAG, labels=_MAP),
         ),
         dashboard=_object(
             enabled=_FLAG,

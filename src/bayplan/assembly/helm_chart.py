@@ -127,12 +127,14 @@ SWITCHES = {
     "poddisruptionbudget": ".Values.podDisruptionBudget.enabled",
     "ingress": ".Values.dashboard.ingress.enabled",
     "servicemonitor": ".Values.metrics.serviceMonitor.enabled",
+    "prometheusrule": ".Values.metrics.prometheusRule.enabled",
+    "configmap-bayplan-dashboards": ".Values.metrics.grafanaDashboards.enabled",
 }
-"""Objects that are made only if a value says so, by kind."""
+"""Objects that are made only if a value says so, by kind, or by kind and name."""
 
 
 def _switched(name: str, text: str) -> str:
-    condition = SWITCHES.get(name.partition("-")[0])
+    condition = SWITCHES.get(name.removesuffix(".yaml")) or SWITCHES.get(name.partition("-")[0])
     return _block(condition, text) if condition else text
 
 

@@ -28,6 +28,7 @@ from bayplan.assembly.install_settings import (
     new_cluster_object,
     new_object,
 )
+from bayplan.assembly.monitoring import monitoring_objects
 from bayplan.assembly.rbac import (
     AUTHORIZATION,
     COMMON_RULES,
@@ -126,6 +127,7 @@ def common_objects(settings: InstallSettings) -> list[Object]:
         *_rbac(NAME, (), COMMON_RULES.namespaced, settings),
         new_object("v1", "ConfigMap", CONFIG_MAP, settings, data={CONFIG_FILE: settings.config}),
         *_policies(settings, OWN_PODS),
+        *monitoring_objects(settings),
     ]
 
 

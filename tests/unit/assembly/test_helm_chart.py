@@ -156,6 +156,10 @@ TUNED: Object = {
     "metrics.serviceMonitor.enabled": True,
     "metrics.serviceMonitor.interval": "10s",
     "metrics.serviceMonitor.labels": {"release": "prometheus"},
+    "metrics.prometheusRule.enabled": True,
+    "metrics.prometheusRule.labels": {"release": "prometheus"},
+    "metrics.grafanaDashboards.enabled": True,
+    "metrics.grafanaDashboards.labels": {"team": "batch"},
     "dashboard.enabled": True,
     "dashboard.resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
     "dashboard.ingress.enabled": True,
@@ -238,7 +242,8 @@ def test_every_value_is_in_the_schema_and_every_default_fits_it() -> None:
         return {f"{prefix}{name}" for name in inside} | {
             path
             for name, one in inside.items()
-            if isinstance(one, dict) and name not in ("requests", "limits")
+            if isinstance(one, dict)
+            and name not in ("requests", "limits", "labels")  # keys that users choose
             for path in paths(one, f"{prefix}{name}.")
         }
 

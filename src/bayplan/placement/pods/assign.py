@@ -265,12 +265,14 @@ def _try_harder(
         numa_request_of(overlay.filter_input.zones, batch.shape) for batch in task.batches
     ):
         with overlay.in_order():
-            for batches, allowed_nodes in ((task.batches, task.allowed_nodes), *_other_orders(task)):
+            hopeless = _is_hopeless(task)
+            in_turn = () if hopeless else ((task.batches, task.allowed_nodes), *_other_orders(task))
+            for batches, allowed_nodes in in_turn:
                 attempt = _assign(task, batches, allowed_nodes)
                 if len(attempt) >= goal:
                     return attempt, False
                 overlay.rollback(checkpoint)
-        proven = False
+        proven = proven and hopeless
     return _assign(task, *best_order), not proven
 
 

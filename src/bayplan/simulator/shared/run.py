@@ -63,6 +63,7 @@ PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses a
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
 AT_RACK = 0.3  # the share of worlds whose queues have a topology that ends at the rack
+ZONED = 0.3  # among the others, the share of worlds whose nodes have NUMA zones
 AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
 
@@ -81,20 +82,20 @@ class SharedSimulation(SchedulerSimulation):
         processes: int = 1,
         is_dense: bool | None = None,
         with_pod_groups: bool | None = None,
-        with_zones: bool = False,
+        with_zones: bool | None = None,
         ends_at_rack: bool | None = None,
     ) -> None:
-        """What is not given the seed decides: most worlds are dense, some have pod groups or end at racks."""
+        """What is not given the seed decides: most worlds are dense, some have pod groups, racks or zones."""
         rng = Random(f"shared {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
         fault_chances = replace(fault_chances, node_loss=0, node_flap=0)  # nodes have accidents of their own
         self.pace, zone_rng = Random(f"pace {seed}"), Random(f"zones {seed}")
         by_seed = self.pace.random() < DENSE
         self.is_dense = by_seed if is_dense is None else is_dense
-        at_rack = Random(f"levels {seed}").random() < AT_RACK
-        self.world = self._draw_world(
-            rng, zone_rng if with_zones else None, at_rack if ends_at_rack is None else ends_at_rack
-        )
+        kinds = Random(f"levels {seed}")
+        at_rack = kinds.random() < AT_RACK if ends_at_rack is None else ends_at_rack
+        has_zones = not at_rack and kinds.random() < ZONED if with_zones is None else with_zones
+        self.world = self._draw_world(rng, zone_rng if has_zones else None, at_rack)
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
         register_webhooks(self.store)
         self.create_initial(self.world.nodes, self.world.rules)
@@ -108,7 +109,7 @@ class SharedSimulation(SchedulerSimulation):
         self.pod_groups = PodGroupActors(
             self.store, seed, self.world, EPOCH, with_pod_groups, small=self.is_dense, intrudes=processes == 2
         )
-        self.zones = ZoneActors(self.store, zone_rng, self.world.nodes if with_zones else (), EPOCH)
+        self.zones = ZoneActors(self.store, zone_rng, self.world.nodes if has_zones else (), EPOCH)
         self.gangs.nodes = self.trees.nodes = self.jobs.nodes  # what one adds another may take away
         self.kinds = {
             **LISTED, "jobsets": JOB_SETS, "gangs": groups, "trees": names.POD_GROUP, "queues": names.QUEUE,

@@ -17,7 +17,7 @@ from bayplan.model.quota import Flavor
 from bayplan.placement.numa.snapshot import NumaSnapshot
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
-from bayplan.state.scheduling.domain_claims import DomainClaims, DomainDemand
+from bayplan.state.scheduling.domain_claims import DeviceRoom, DomainClaims, DomainDemand
 
 Amounts = Mapping[str, int]
 
@@ -115,9 +115,9 @@ class SlotClaims:
             tolerations=claim.rules.tolerations + tuple(t for flavor in flavors for t in flavor.tolerations),
         )
 
-    def settle(self, zones: NumaSnapshot | None = None) -> None:
+    def settle(self, zones: NumaSnapshot | None = None, device_room: DeviceRoom | None = None) -> None:
         """Choose hosts for the open slots of domains in which something changed."""
-        self.domains.settle(zones)
+        self.domains.settle(zones, device_room)
 
     def all_slots(self) -> Collection[Slot]:
         """All slots, as pods name them: those in domains without their domain."""
@@ -323,7 +323,8 @@ class SlotClaims:
             return self.domains.set_open(slot, None)
         self.open[slot] = count
         claim = next(iter(claims.values()))
-        demand = DomainDemand(slot, count, claim.amounts, self._rules_of(claim), claim.zones)
+        rules = self._rules_of(claim)
+        demand = DomainDemand(slot, count, claim.amounts, rules, claim.zones, devices=claim.devices)
         return self.domains.set_open(slot, demand)
 
 

@@ -8,11 +8,12 @@ state alone. A pod that needs one of these hosts gets it if the slots still fit 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from bayplan.model.devices.claims import PodDevices
 from bayplan.model.node import Node
 from bayplan.model.node_rules import NodeRules
 from bayplan.model.numa import NumaRequest
@@ -28,6 +29,8 @@ from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
 
 Amounts = Mapping[str, int]
+DeviceRoom = Callable[[PodDevices], Mapping[str, int]]
+"""How many pods with such claims the free devices of each node serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class DomainDemand:
     rules: NodeRules
     zones: NumaRequest | None = None
     pod: PodKey | None = None
+    devices: PodDevices | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,9 @@ class DomainClaims:
         """A pod in a slot of a domain is pending."""
         here = self._domain(slot.domain)
         signature = pod.spec.signature
-        here.waiting[pod.key] = DomainDemand(slot, 1, pod.amounts, signature.rules, signature.zones, pod.key)
+        here.waiting[pod.key] = DomainDemand(
+            slot, 1, pod.amounts, signature.rules, signature.zones, pod.key, signature.devices
+        )
         self.changed.add(slot.domain)
 
     def drop_waiting(self, key: PodKey, domain: Domain) -> None:
@@ -129,16 +135,18 @@ class DomainClaims:
 
     # ── choosing hosts ─────────────────────────────────────────────────────────────────────────────
 
-    def settle(self, zones: NumaSnapshot | None = None) -> None:
-        """Choose the hosts again in the domains that changed, and where zones may have changed."""
+    def settle(self, zones: NumaSnapshot | None = None, device_room: DeviceRoom | None = None) -> None:
+        """Choose the hosts again in the domains that changed, and where zones or devices may have changed."""
         if not self.domains:
             return
         if zones is not None:
             self.changed.update(domain for domain, here in self.domains.items() if _has_zones(here))
+        if device_room is not None:
+            self.changed.update(domain for domain, here in self.domains.items() if _has_devices(here))
         changed, self.changed = self.changed, set()
         for domain in sorted(changed):
             if domain in self.domains:
-                self._hold(domain, self.domains[domain], zones)
+                self._hold(domain, self.domains[domain], zones, device_room)
         self.changed.clear()  # by what was held itself
 
     def _domain(self, domain: Domain) -> _Domain:
@@ -164,9 +172,11 @@ class DomainClaims:
             if domain in self.domains:
                 self.changed.add(domain)
 
-    def _hold(self, domain: Domain, here: _Domain, zones: NumaSnapshot | None) -> None:
+    def _hold(
+        self, domain: Domain, here: _Domain, zones: NumaSnapshot | None, device_room: DeviceRoom | None
+    ) -> None:
         demands = (*(here.open[slot] for slot in sorted(here.open, key=_order)), *here.waiting.values())
-        here.held = self._packed(domain, here, demands, zones)
+        here.held = self._packed(domain, here, demands, zones, device_room)
         owners: set[PodKey] = set()
         for demand, pods in zip(here.held.demands, here.held.pods, strict=True):
             for node, count in pods.items() if demand.pod is None else ():
@@ -180,8 +190,9 @@ class DomainClaims:
             self._forget(domain)
 
     def _packed(
-        self, domain: Domain, here: _Domain, demands: Sequence[DomainDemand], zones: NumaSnapshot | None
-    ) -> HeldDomain:
+        self, domain: Domain, here: _Domain, demands: Sequence[DomainDemand], zones: NumaSnapshot | None,
+        device_room: DeviceRoom | None,
+    ) -> HeldDomain:  # fmt: skip
         """Hosts that are usable now; if these are too few, all hosts of the domain with the right labels.
 
         What nodes that are not ready, cordoned or tainted lack was taken by no other pod.
@@ -202,7 +213,7 @@ class DomainClaims:
         usable = [mask(table, demand.rules)[rows] & ready for demand in demands]
         for masks in (usable, labels):
             wanted = tuple(
-                _wanted(demand, names, good, _aligned(demand, rows, zones))
+                _wanted(demand, names, good, _aligned(demand, rows, zones), device_room)
                 for demand, good in zip(demands, masks, strict=True)
             )
             found = pack_hosts(free, wanted)
@@ -224,10 +235,16 @@ def _is_taken(members: Sequence[Node], wanted: Sequence[HostDemand]) -> bool:
     return pack_hosts({node.name: node.allocatable for node in members}, wanted).is_complete
 
 
-def _wanted(demand: DomainDemand, names: Sequence[str], good: Bools, aligned: Ints | None) -> HostDemand:
+def _wanted(
+    demand: DomainDemand, names: Sequence[str], good: Bools, aligned: Ints | None,
+    device_room: DeviceRoom | None,
+) -> HostDemand:  # fmt: skip
     most = np.where(good, ROOM_MAX, 0)
     if aligned is not None:
         most = np.minimum(most, aligned)
+    if device_room is not None and demand.devices is not None:
+        by_node = device_room(demand.devices)
+        most = np.minimum(most, [by_node.get(name, 0) for name in names])
     caps = {name: count for name, count in zip(names, most.tolist(), strict=True) if count > 0}
     return HostDemand(_name(demand), demand.amounts, demand.count, caps)
 
@@ -241,6 +258,10 @@ def _aligned(demand: DomainDemand, rows: Ints, zones: NumaSnapshot | None) -> In
 
 def _has_zones(here: _Domain) -> bool:
     return any(demand.zones is not None for demand in (*here.open.values(), *here.waiting.values()))
+
+
+def _has_devices(here: _Domain) -> bool:
+    return any(demand.devices is not None for demand in (*here.open.values(), *here.waiting.values()))
 
 
 def _order(slot: Slot) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class SnapshotBuilder:
         store, kept = self.store, self.gangs.reserved
         gangs = (store.gang_states.get(ref) for ref in refs)
         candidates = tuple(self._candidate(gang, now) for gang in gangs if gang is not None)
-        store.claims.settle(self._reported_zones())  # before capacity is read
+        store.claims.settle(self._reported_zones(), store.device_room)  # before capacity is read
         supply, node_snapshot = store.nodes.flat.view()
         own = {pod.key for candidate in candidates for pod in candidate.pending} if store.nominations else ()
         topologies = {each.topology for each in candidates if each.spec.tree is not None}

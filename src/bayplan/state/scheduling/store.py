@@ -33,6 +33,7 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
+from bayplan.model.devices.claims import PodDevices
 from bayplan.model.devices.inventory import SelectDevices
 from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import Node
@@ -42,6 +43,7 @@ from bayplan.model.quota import FairQueue
 from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.devices.supply import DeviceSupply
+from bayplan.placement.domains.host_packing import ROOM_MAX
 from bayplan.state.cluster.device_state import AllocatedClaims, DeviceState, select_nothing
 from bayplan.state.cluster.node_store import NodeStore
 from bayplan.state.cluster.numa_state import DEFAULT_NUMA_POLICY, NumaCache
@@ -128,6 +130,14 @@ class SchedulingStore:
         if self._promised is None or self._promised[0] != key:
             self._promised = key, supply.with_promises(node_index, promises)
         return self._promised[1]
+
+    def device_room(self, devices: PodDevices) -> dict[str, int]:
+        """By node: how many pods with such claims the free devices serve, without regard to promises."""
+        supply = self.devices.supply(always=True)
+        assert supply is not None
+        node_index = self.nodes.flat.node_index()
+        counts = supply.counts(node_index, devices, ROOM_MAX).tolist()
+        return dict(zip((node.name for node in node_index.table.nodes), counts, strict=True))
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 

@@ -41,12 +41,12 @@ def admitted(pods: int, devices: PodDevices = NEEDS) -> QueuedGang:
     return replace(gang, admission=Admission("q", (part,)))
 
 
-def room(of: SchedulingStore, devices: PodDevices = ONE) -> int:
-    """How many pods the free devices of the host suffice for."""
+def room(of: SchedulingStore, devices: PodDevices = ONE, host: str = HOST) -> int:
+    """How many pods the free devices of a host suffice for."""
     node_index = of.nodes.flat.view()[1].node_index
     supply = of.device_supply(node_index) or of.devices.supply(always=True)
     assert supply is not None
-    return int(supply.counts(node_index, devices, 9)[0])
+    return int(supply.counts(node_index, devices, 9)[node_index.row(host)])
 
 
 def pod_of(gang: QueuedGang, devices: PodDevices | None) -> Pod:
@@ -79,6 +79,21 @@ def test_claims_that_pods_share_are_not_held() -> None:
     found = store()
     found.apply(QueuedGangSeen(admitted(2, PodDevices((SHARED,), (SHARED.key,)))))
     assert room(found) == 5
+
+
+def test_slots_of_a_rack_hold_devices_on_the_hosts_that_have_them() -> None:
+    found = store()
+    bare, rack = "h0", {"rack": "r1"}
+    for name in (bare, HOST):
+        found.apply(NodeSeen(Node(name, {HOSTNAME: name, **rack}, {"cpu": 64_000, "pods": 110})))
+    gang = admitted(2)
+    assert gang.admission is not None
+    place = Assignment(("rack",), (DomainAssignment(("r1",), 2),))
+    parts = (replace(gang.admission.pod_sets[0], assignment=place),)
+    found.apply(QueuedGangSeen(replace(gang, admission=Admission("q", parts))))
+    found.claims.settle(None, found.device_room)
+    assert room(found, host=HOST) == 1
+    assert {node for node, _ in found.claims.devices()} == {HOST}
 
 
 def test_a_trial_sees_what_is_promised_and_takes_only_the_rest() -> None:
