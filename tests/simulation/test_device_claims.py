@@ -18,11 +18,10 @@ from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.pods.run import PodsSimulation
-from bayplan.state.cluster.device_state import DeviceState
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from tests.simulation.trying import assert_all_happen, check_same_bytes, check_sound, violations
 
-SEEDS = (*range(5), 11)  # `make sim` runs a thousand; the last ones found something once
+SEEDS = (*range(4), 11, 250)  # `make sim` runs a thousand; the last ones found something once
 MORE_SEEDS = range(5, 20)
 DECIDE = "bayplan.runtime.controllers.scheduler.controller.decide_gangs"
 
@@ -71,14 +70,6 @@ def first_violation(words: str, seeds: Iterable[int] = range(40), *, calm: bool 
 def test_an_allocator_that_ignores_what_is_in_use_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeviceSupply, "usage", lambda self, pool: None)
     assert "is allocated to" in first_violation("is allocated to")
-
-
-@pytest.mark.long
-def test_a_device_that_another_scheduler_allocated_first_and_that_is_used_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(DeviceState, "is_contested", lambda self, key: False)
-    assert "is allocated to" in first_violation("is allocated to", (11, *range(60)), calm=False)
 
 
 def test_pods_that_are_bound_before_their_claims_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
