@@ -196,7 +196,7 @@ licences: $(STAMP) $(RELEASE_STAMP) ## Compare the licences of all dependencies 
 
 chart: $(STAMP) ## Write deploy/chart from the manifests of `bayplan install`, and deploy/monitoring
 	@$(BIN)/python -m bayplan.cli.commands.install --chart deploy/chart >/dev/null
-	@$(BIN)/python -m bayplan.assembly.monitoring deploy/monitoring
+	@$(BIN)/python -m bayplan.assembly.monitoring.objects deploy/monitoring
 
 version: $(STAMP) ## Set the version to VERSION: sources, CHANGELOG.md and chart
 	@$(BIN)/python -m tools.release version '$(VERSION)'

@@ -28,7 +28,7 @@ from bayplan.assembly.install_settings import (
     new_cluster_object,
     new_object,
 )
-from bayplan.assembly.monitoring import monitoring_objects
+from bayplan.assembly.monitoring.objects import monitoring_objects
 from bayplan.assembly.rbac import (
     AUTHORIZATION,
     COMMON_RULES,

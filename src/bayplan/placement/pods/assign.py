@@ -71,14 +71,8 @@ def assign_pods(
     `lone`: choose nodes as for single pods, whatever the profile says about gangs. `most`: assign the most
     pods, whichever they are; without it a large pod may take the room of several small ones.
     """
-    task = AssignmentTask(
-        overlay,
-        _largest_first(overlay.filter_input.node_snapshot, batches),
-        need,
-        profile,
-        allowed_nodes,
-        lone,
-    )
+    ordered = _largest_first(overlay.filter_input.node_snapshot, batches)
+    task = AssignmentTask(overlay, ordered, need, profile, allowed_nodes, lone)
     checkpoint = overlay.checkpoint()
     assigned = _assign(task, task.batches, allowed_nodes)
     unsure = False

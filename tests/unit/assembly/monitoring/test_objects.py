@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bayplan.assembly.alert_rules import ALERTS
-from bayplan.assembly.grafana_dashboards import COLUMNS, DASHBOARDS, Dashboard
-from bayplan.assembly.monitoring import ALERTS_FILE, monitoring_files
+from bayplan.assembly.monitoring.alert_rules import ALERTS
+from bayplan.assembly.monitoring.grafana_dashboards import COLUMNS, DASHBOARDS, Dashboard
+from bayplan.assembly.monitoring.objects import ALERTS_FILE, monitoring_files
 from bayplan.runtime.telemetry.admission_metrics import AdmissionMetrics
 from bayplan.runtime.telemetry.metrics import Metrics
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 GUIDE = ROOT / "docs" / "guide" / "monitoring.md"
 OF_SCRAPES = {"instance"}  # a label that Prometheus adds itself
 OF_PROCESSES = {"process_cpu_seconds_total", "process_resident_memory_bytes"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from bayplan.assembly.alert_rules import rule_groups
-from bayplan.assembly.grafana_dashboards import DASHBOARDS
 from bayplan.assembly.install_settings import InstallSettings, Object, new_object
+from bayplan.assembly.monitoring.alert_rules import rule_groups
+from bayplan.assembly.monitoring.grafana_dashboards import DASHBOARDS
 from bayplan.assembly.tunables import enabled, pairs
 
 RULES = "metrics.prometheusRule"
