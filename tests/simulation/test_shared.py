@@ -278,6 +278,7 @@ def first_violation(words: str, *, processes: int = 1, seeds: Iterable[int] = ra
     return violations(play, words, seeds, calm=True)
 
 
+@pytest.mark.long
 def test_a_scheduler_that_ignores_the_slots_of_admitted_gangs_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -285,6 +286,7 @@ def test_a_scheduler_that_ignores_the_slots_of_admitted_gangs_is_caught(
     assert "used and promised" in first_violation("used and promised")
 
 
+@pytest.mark.long
 def test_an_admission_that_leaves_gangs_on_hosts_that_were_taken_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -293,6 +295,7 @@ def test_an_admission_that_leaves_gangs_on_hosts_that_were_taken_is_caught(
     assert "used and promised" in violations(play, "used and promised", (0, 5), calm=True)
 
 
+@pytest.mark.long
 def test_a_scheduler_that_starts_groups_of_which_a_host_is_taken_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -302,20 +305,23 @@ def test_a_scheduler_that_starts_groups_of_which_a_host_is_taken_is_caught(
     assert "starts in part" in violations(play, "starts in part", (9, *range(20)))  # 9 is the first
 
 
+@pytest.mark.long
 def test_a_scheduler_that_ignores_the_slots_of_racks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DomainClaims, "set_open", lambda self, slot, demand: False)
     play = partial(SharedSimulation, **IN_RACKS)
     assert "is used and promised" in violations(play, "no hosts for all of", range(20), calm=True)
 
 
+@pytest.mark.long
 def test_an_admission_that_leaves_gangs_in_racks_that_were_taken_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(DomainUsage, "check", lambda self: iter(()))
     play = partial(SharedSimulation, processes=2, **IN_RACKS)
-    assert "is used and promised" in violations(play, "no hosts for all of", (6, *range(20)), calm=True)
+    assert "is used and promised" in violations(play, "no hosts for all of", (42, *range(20)), calm=True)
 
 
+@pytest.mark.long
 def test_an_admission_that_counts_the_sums_of_racks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         HostRooms, "place", lambda self, snapshot, gang, find, empty=False: find(snapshot, gang)
@@ -325,6 +331,7 @@ def test_an_admission_that_counts_the_sums_of_racks_is_caught(monkeypatch: pytes
     assert "is used and promised" in violations(play, "no hosts for all of", range(20))
 
 
+@pytest.mark.long
 def test_an_admission_that_promises_zones_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumaUsage, "stocks", lambda self, supplies: {})
     play = partial(
@@ -333,17 +340,20 @@ def test_an_admission_that_promises_zones_twice_is_caught(monkeypatch: pytest.Mo
     assert "GPUs in zones, promised to pods of" in violations(play, "GPUs in zones", range(20), calm=True)
 
 
+@pytest.mark.long
 def test_a_gang_leaves_a_rack_that_was_taken() -> None:
     """The same seed as above, with an admission that looks at racks."""
-    check_sound(SharedSimulation(6, NONE, processes=2, **IN_RACKS).run())
+    check_sound(SharedSimulation(42, NONE, processes=2, **IN_RACKS).run())
 
 
+@pytest.mark.long
 def test_a_group_of_which_a_host_is_taken_does_not_start() -> None:
     """The same seed as above, with a scheduler that respects slots."""
     simulation = SharedSimulation(9, processes=2, is_dense=True, with_pod_groups=True, **ON_HOSTS)
     check_sound(simulation.run())
 
 
+@pytest.mark.long
 def test_an_admission_that_ignores_what_is_being_bound_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AdmissionController, "peer_changes", lambda self, plan: iter(()))
     play = partial(SharedSimulation, is_dense=True, with_pod_groups=False, **ON_HOSTS)

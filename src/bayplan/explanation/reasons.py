@@ -67,7 +67,7 @@ def few_words(rejection: Rejection) -> str:
     if rejection.reason in _FAULTS:
         return _FAULTS[rejection.reason].format(fault=rejection.about)
     if rejection.remark is AdmissionRemark.REFUSED:
-        return rejection.about
+        return rejection.about or "it cannot be admitted as it is"
     if rejection.remark is not AdmissionRemark.TRIED:
         return _REMARKS[rejection.remark].format(queue=rejection.queue)
     fatal = next((part.fatal for part in rejection.tried if part.fatal is not None), None)
