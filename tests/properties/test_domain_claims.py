@@ -28,6 +28,7 @@ from tests.support import model_objects
 from tests.support.scheduling_scene import NOW, binds, board, ends, step
 
 SEEDS, CHUNK = seeds(300, 3_000), 100
+CHUNKS = [0, *(pytest.param(at, marks=pytest.mark.long) for at in range(CHUNK, SEEDS, CHUNK))]
 RACK = "rack"
 
 
@@ -159,13 +160,13 @@ def fit_in(free: list[int], pods: list[int]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("chunk", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("chunk", CHUNKS)
 def test_promised_pods_can_be_placed_after_every_binding(chunk: int) -> None:
     for seed in range(chunk, min(chunk + CHUNK, SEEDS)):
         RackWorld(seed).play()
 
 
-@pytest.mark.parametrize("chunk", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("chunk", CHUNKS)
 def test_a_pod_is_refused_only_if_the_promised_pods_need_the_host(chunk: int) -> None:
     for seed in range(chunk, min(chunk + CHUNK, SEEDS)):
         world = RackWorld(seed)
