@@ -95,7 +95,7 @@ class DomainClaims:
         before = here.open.pop(slot, None)
         if demand is not None:
             here.open[slot] = demand
-        self.changed.add(slot.domain)
+        self._note_change(slot.domain, here)
         return before is not None and (demand is None or demand.count < before.count)
 
     def set_waiting(self, pod: Pod, slot: Slot) -> None:
@@ -110,7 +110,7 @@ class DomainClaims:
     def drop_waiting(self, key: PodKey, domain: Domain) -> None:
         """A pod in a slot of a domain is pending no longer."""
         if domain in self.domains and self.domains[domain].waiting.pop(key, None) is not None:
-            self.changed.add(domain)
+            self._note_change(domain, self.domains[domain])
 
     def node_of(self, key: PodKey, domain: Domain) -> str:
         """The node that is held for a pending pod; empty if there is none."""
@@ -156,6 +156,14 @@ class DomainClaims:
             self.domains[domain] = _Domain()
             self.nodes.on_change = self._node_changed
         return self.domains[domain]
+
+    def _note_change(self, domain: Domain, here: _Domain) -> None:
+        """Hosts are chosen later; but a domain without slots holds nothing, and is forgotten at once."""
+        if here.open or here.waiting:
+            self.changed.add(domain)
+        else:
+            self._hold(domain, here, None, None)
+            self.changed.discard(domain)
 
     def _forget(self, domain: Domain) -> None:
         levels = tuple(level for level, _ in domain)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bayplan.model.assignment import Assignment, DomainAssignment
-from bayplan.model.change import PodSeen, QueuedGangSeen
+from bayplan.model.change import PodSeen, QueuedGangLost, QueuedGangSeen
 from bayplan.model.gang import Gang, Group, PodSet, Ref
 from bayplan.model.node import HOSTNAME, PODS
 from bayplan.model.pod import Slot
@@ -31,3 +33,14 @@ def test_a_pod_that_had_another_node_selector_before_it_got_its_host_keeps_its_s
     assert not state.store.nodes.ledger.entries
     state.apply(admitted("n1", "n2"))
     assert [entry.node for entry in state.store.nodes.ledger.entries.values()] == ["n2"]
+
+
+def test_a_domain_without_slots_is_forgotten_before_hosts_are_chosen_again() -> None:
+    place = Assignment(("rack",), (DomainAssignment(("r1",), 1),))
+    seen = admitted("n1").queued_gang
+    admission = Admission("q", (PodSetAdmission("main", 1, assignment=place),))
+    state = board(node("n1"), QueuedGangSeen(replace(seen, admission=admission)))
+    claims = state.store.claims
+    assert claims.domains.domains and claims.domains.changed
+    state.apply(QueuedGangLost(GANG))
+    assert not claims.domains.domains and not claims.domains.changed and not claims.in_domains
