@@ -15,6 +15,7 @@ _DEPTH_MAX = 8
 BOUNDED = (
     *(".pods.pod_specs.", ".queues.pod_specs.", "scheduler.state.store.index.columns.columns", "._table."),
     *("scheduler.state.store.index.slots.names", "scheduler.state.store.index.slots.spare"),
+    *(".binding.index.columns.", ".binding.index.slots."),  # made with the first pod that binding filters
     *(".hosts.changed", ".paths.changed", ".queue_changes.gone"),
 )
 """Caches that begin anew when they hold too much, changes that are settled once they are many, and rows and
