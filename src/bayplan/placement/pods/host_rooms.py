@@ -9,7 +9,6 @@ pods per host, and the search is repeated a bounded number of times.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,6 +26,7 @@ from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints, find
 from bayplan.placement.domains.host_packing import ROOM_MAX, HostDemand, pack_hosts
 from bayplan.placement.domains.node_caps import with_node_caps
+from bayplan.placement.overlay.moves import TentativeMoves
 from bayplan.placement.pods.bindable import room_per_row
 
 TRIES_MAX = 16
@@ -83,25 +83,12 @@ class HostRooms:
 
     def __init__(self, contents: Contents, flavors: Mapping[str, Flavor]) -> None:
         self.contents, self.flavors = contents, flavors
-        self._moves: dict[tuple[int, int], tuple[int, DomainPods, Assignment]] = {}
+        self._moves: TentativeMoves[tuple[DomainPods, Assignment]] = TentativeMoves()
+        self.tentative = self._moves.tentative
 
     def use(self, pods: DomainPods, place: Assignment, requests: Amounts, sign: int) -> None:
         """Pods are placed (sign -1: removed) from now on."""
-        key = id(place), id(requests)
-        times = sign + (self._moves[key][0] if key in self._moves else 0)
-        if times:
-            self._moves[key] = times, pods, place
-        else:
-            del self._moves[key]
-
-    @contextmanager
-    def tentative(self) -> Iterator[None]:
-        """Undo at the end what is placed or removed inside."""
-        before = dict(self._moves)
-        try:
-            yield
-        finally:
-            self._moves = before
+        self._moves.add((id(place), id(requests)), (pods, place), sign)
 
     def place(
         self, snapshot: CapacitySnapshot, gang: Gang, find_place: Find, *, empty: bool = False
@@ -137,9 +124,7 @@ class HostRooms:
         """The snapshot with hosts as pods of other gangs leave them."""
         levels = snapshot.tree.levels
         free = snapshot.free.copy()
-        touched = {
-            share.values[: len(levels)] for _, _, place in self._moves.values() for share in place.shares
-        }
+        touched = {share.values[: len(levels)] for _, (_, place) in self._moves for share in place.shares}
         for (of, path), content in self.contents.items():
             if of == levels and path not in touched:
                 self._take(snapshot, free, path, content)
@@ -151,11 +136,11 @@ class HostRooms:
     def _moved(self, levels: Levels, path: Path) -> Iterator[DomainPods]:
         """The pods of a domain after all moves."""
         known = self.contents.get((levels, path))
-        gone = {(pods.gang, pods.pod_set) for times, pods, _ in self._moves.values() if times < 0}
+        gone = {(pods.gang, pods.pod_set) for times, (pods, _) in self._moves if times < 0}
         for pods in known.pods if known is not None else ():
             if (pods.gang, pods.pod_set) not in gone:
                 yield pods
-        for times, pods, place in self._moves.values():
+        for times, (pods, place) in self._moves:
             count = sum(share.count for share in place.shares if share.values == path)
             if times > 0 and place.levels == levels and count:
                 yield replace(pods, missing=count)

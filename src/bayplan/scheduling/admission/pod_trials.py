@@ -13,6 +13,7 @@ from bayplan.model.quota import Flavor
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.overlay.moves import TentativeMoves
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.bind_check import bind_all, rows_in_domain
 from bayplan.placement.pods.bindable import NO_TEMPLATE, BindingTrial, pods_by_node
@@ -30,7 +31,8 @@ class PodTrials:
         self.view, self.flavors, self.watchdog = view, flavors, watchdog
         self._overlay: NodeOverlay | None = None
         self._missing: dict[Ref, dict[str, list[PodKey]]] = {}  # of admitted gangs, by pod set
-        self._moves: dict[tuple[int, int], tuple[int, PlacedPods]] = {}
+        self._moves: TentativeMoves[PlacedPods] = TentativeMoves()
+        self.tentative = self._moves.tentative
         self._added = 0
 
     def close(self) -> None:
@@ -41,21 +43,7 @@ class PodTrials:
 
     def use(self, pods: PlacedPods, sign: int) -> None:
         """Pods are placed (sign -1: removed) from now on."""
-        key = (id(pods.place), id(pods.requests))
-        times = sign + (self._moves[key][0] if key in self._moves else 0)
-        if times:
-            self._moves[key] = times, pods
-        else:
-            del self._moves[key]
-
-    @contextmanager
-    def tentative(self) -> Iterator[None]:
-        """Undo at the end what is placed or removed inside."""
-        before = dict(self._moves)
-        try:
-            yield
-        finally:
-            self._moves = before
+        self._moves.add((id(pods.place), id(pods.requests)), pods, sign)
 
     def concern(self, namespace: str, pod_sets: Iterable[PodSet]) -> bool:
         """Whether a filter may keep pods of a gang from a node. Cheap, since it is asked for every gang."""
@@ -148,7 +136,7 @@ class PodTrials:
         return keys
 
     def _apply_moves(self, overlay: NodeOverlay) -> None:
-        for times, pods in list(self._moves.values()):
+        for times, pods in self._moves:
             if pods.gang is None or pods.shape is None:
                 continue
             if times < 0:
