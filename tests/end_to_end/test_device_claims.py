@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from tests.end_to_end.scheduler_oracle import NAME as KUBE_SCHEDULER
 from tests.end_to_end.scheduler_oracle import scheduler as kube_scheduler
 from tests.end_to_end.test_run import is_complete, nodes_by_rank, rights, scheduler
 from tests.support.api_objects import api_object, pod
+from tests.support.journal_replay import check_replay
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -131,11 +130,7 @@ def test_a_gang_with_templates_runs_in_one_rack_and_gives_its_devices_back(
         assert len(racks(site, "rack")) == 1
         eventually(lambda: is_complete(site, "rack"), "the job completes")
         eventually(lambda: all_free(site), "the claim controller frees the devices")
-    replayed = subprocess.run(
-        [sys.executable, "-m", "bayplan", "replay", "--quiet", str(tmp_path / "journal")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    check_replay(tmp_path / "journal")
 
 
 def test_a_gang_without_enough_devices_waits_with_the_reason_and_starts_when_they_are_free(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from tests.end_to_end.admission_site import RACK, WORKLOADS, Site, flavor, hosts, installed, made, running
 from tests.end_to_end.objects import Object, eventually
 from tests.support.api_objects import api_object, cluster_queue, container, job, pod, workload
+from tests.support.journal_replay import check_replay
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -171,11 +170,7 @@ def test_a_queued_job_has_quota_and_devices_in_one_rack_and_gives_both_back(
         eventually(lambda: bool(condition(site, "train", "Finished")), "the job completes")
         eventually(lambda: not held(site), "the devices are free again")
         clear(site)
-    replayed = subprocess.run(
-        [sys.executable, "-m", "bayplan", "replay", "--quiet", str(tmp_path / "journal")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    check_replay(tmp_path / "journal")
 
 
 def test_a_gang_that_finds_too_few_devices_waits_with_the_reason_and_then_runs(

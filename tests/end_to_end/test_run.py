@@ -19,6 +19,7 @@ from bayplan.assembly.rbac import COMMON_RULES, ROLES, rules
 from bayplan.backends.fake_controllers.manifests import BLOCK, RACK, job, topology
 from bayplan.dialects.kueue.names.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
 from tests.end_to_end.objects import Object, bind, eventually, kwok_node, namespace
+from tests.support.journal_replay import check_replay
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -115,11 +116,7 @@ def test_gangs_run_whole_in_rank_order_and_as_our_own_user(data_centre: Cluster,
         eventually(lambda: is_complete(data_centre, "segments"), "the job in segments completes")
         hosts = nodes_by_rank(data_centre, "segments")
         assert [len({host[:5] for host in hosts[first : first + 4]}) for first in (0, 4)] == [1, 1]
-    replayed = subprocess.run(
-        [sys.executable, "-m", "bayplan", "replay", "--quiet", str(tmp_path / "journal")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    check_replay(tmp_path / "journal")
 
 
 def test_what_does_not_fit_is_left_whole_with_the_reason(data_centre: Cluster, tmp_path: Path) -> None:
