@@ -48,7 +48,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"http"},
     ),
     "cli": ({"config"}, {"render"}, {"inputs"}, {"live"}, {"watching"}, {"commands"}),
-    "simulation": ({"traces"}, {"packing", "virtual_time"}, {"reports"}),
+    "simulation": ({"traces", "forecast"}, {"packing", "virtual_time"}, {"reports"}),
     "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}, {"shared"}),
 }
 
