@@ -52,6 +52,7 @@ class LogTarget:
     file: str
     every: int
     published: float | None = None
+    jobs: int | None = None  # only so many from the beginning
     judged: bool = True
 
 
@@ -59,7 +60,7 @@ LOGS = {
     "KTH-SP2": LogTarget("swf_KTH-SP2.swf.xz", 12, 73.0),
     "CEA-Curie": LogTarget("swf_CEA-Curie_sample.swf.xz", 20, 110.0),
     "LLNL-Atlas": LogTarget("swf_LLNL-Atlas.swf.xz", 5, judged=False),
-    "Philly": LogTarget("philly_pollux.csv.xz", 20),
+    "Philly": LogTarget("philly_pollux.csv.xz", 40, jobs=30_000),
 }
 
 
@@ -202,7 +203,7 @@ def main() -> None:
     for name in names:
         target, begun = LOGS[name], time.monotonic()
         trace = read_trace(str(folder / target.file))
-        trace = Trace(trace.source, trace.jobs[: asked.jobs], trace.nodes)
+        trace = Trace(trace.source, trace.jobs[: asked.jobs or target.jobs], trace.nodes)
         make: Callable[[Trace, int], Iterator[MadeForecast]]
         make = swf_forecasts if trace.nodes else _philly
         text, met = line(name, target, scored(list(make(trace, target.every))), time.monotonic() - begun)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,7 +55,8 @@ def philly_forecasts(trace: Trace, every: int) -> Iterator[tuple[float, WaitMark
         waiting = [one for one in present if starts[one] >= now]
         asked = _input(jobs, running, waiting, np.array([starts[one] for one in running]))
         target = waiting.index(number)
-        yield now, drawn_starts(asked, history, now, target, DRAWS).marks[target], starts[number] - now
+        marks = drawn_starts(asked, history, now, target, DRAWS).marks[target]
+        yield now, replace(marks, by_limits=math.inf), starts[number] - now  # the trace has no limits
 
 
 def _names() -> list[str]:

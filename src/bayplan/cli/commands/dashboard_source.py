@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,15 +13,17 @@ from bayplan.cli.commands.explain import explain_queued, section_lines
 from bayplan.cli.commands.plan import plan_documents
 from bayplan.cli.config.read_files import read_text
 from bayplan.cli.live.find_gang import FoundObject, GangQuery
-from bayplan.cli.live.gangs import outlook
+from bayplan.cli.live.gangs import ClusterOutlook, outlook
 from bayplan.cli.live.list_gangs import gang_records
 from bayplan.cli.live.list_groups import fair_queue_records, fair_queues, group_records, pod_groups
 from bayplan.cli.live.list_queues import queue_records
 from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows
 from bayplan.cli.live.list_topologies import topology_records
 from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled
+from bayplan.cli.live.state import Live
 from bayplan.cli.watching.gang_owners import GangOwners
 from bayplan.cli.watching.near_domains import near_domains
+from bayplan.cli.watching.start_forecasts import StartForecasts
 from bayplan.cli.watching.watched import WatchedCluster
 from bayplan.dashboard.host_map import GangKey, MapMaker
 from bayplan.dashboard.hub import SnapshotHub
@@ -42,12 +45,15 @@ GANGS_MAX = 64  # of one submission
 class DashboardSource:
     """Follows a cluster in one thread, and publishes what it sees. Questions may come from any thread."""
 
-    def __init__(self, cluster: WatchedCluster, hub: SnapshotHub, containment: Containment) -> None:
+    def __init__(
+        self, cluster: WatchedCluster, hub: SnapshotHub, containment: Containment, journal: Path | None = None
+    ) -> None:
         self.cluster, self.hub, self.containment = cluster, hub, containment
         self.lock = threading.Lock()
         self.maker = MapMaker()
         self.began = cluster.clock.monotonic()
         self.trouble = ""
+        self.forecasts = StartForecasts(self._look, containment, cluster.clock, journal)
 
     def run(self, stop: threading.Event) -> None:
         """Follow the cluster until it is stopped. Raises ApiError if it cannot be read any more."""
@@ -55,6 +61,7 @@ class DashboardSource:
         while not stop.is_set():
             with self.lock:
                 changed |= self.cluster.step()
+            changed |= self.forecasts.take_news()
             now = clock.monotonic()
             if changed and now >= due and self._is_readable(now):
                 seconds = timer(clock)
@@ -76,7 +83,7 @@ class DashboardSource:
             live, scheduled = self.cluster.live(), self.cluster.scheduled()
             state, owners = scheduled.controller.state, GangOwners(live, scheduled)
             records: list[dict[str, Any]] = [
-                *gang_records(live, outlook(live).gangs),
+                *gang_records(live, outlook(live).gangs, self.forecasts.starts),
                 *group_records(live, pod_groups(live, "")),
                 *scheduled_records(scheduled_rows(live, scheduled, "")),
             ]
@@ -96,6 +103,12 @@ class DashboardSource:
                 live.now, maps, gangs, queues, tuple(topology_records(live)), self._notes()
             )
 
+    def _look(self) -> tuple[Live, ClusterOutlook]:
+        """The cluster for forecasts: the lock is not held while they are made."""
+        with self.lock:
+            live = self.cluster.live()
+            return live, outlook(live)
+
     def _notes(self) -> tuple[str, ...]:
         unread = self.cluster.unread()
         return (f"not included, because they cannot be listed: {', '.join(unread)}",) if unread else ()
@@ -112,7 +125,9 @@ class DashboardSource:
                     ref = Ref("kueue", "Workload", key.namespace, key.name)
                     if ref not in live.workloads:
                         return None
-                    lines, record = explain_queued(live, ref, full=False, zones=False)
+                    lines, record = explain_queued(
+                        live, ref, lambda _: self.forecasts.starts, full=False, zones=False
+                    )
                 else:
                     query = GangQuery(key.namespace, key.name, key.kind)
                     found: FoundObject = find_scheduled(live, scheduled, query)
@@ -146,7 +161,7 @@ class DashboardSource:
                 if not may_see(namespace or live.namespace):
                     raise BadQuestion(f"you may not see the namespace {namespace or live.namespace}")
             try:
-                planned = plan_documents(live, documents, full=False)
+                planned = plan_documents(live, documents, self.forecasts.past_runs(), full=False)
             except click.ClickException as error:
                 raise BadQuestion(error.message) from None
             except ApiError as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from bayplan.cli.config.output import echo
+from bayplan.cli.live.expected_starts import outlook_starts
 from bayplan.cli.live.gangs import outlook
 from bayplan.cli.live.list_gangs import gang_records, gang_table
 from bayplan.cli.live.list_groups import (
@@ -21,6 +23,7 @@ from bayplan.cli.live.list_groups import (
 from bayplan.cli.live.list_queues import queue_records, queue_tables
 from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, scheduled_table
 from bayplan.cli.live.list_topologies import devices_by_class, topology_records, topology_tables
+from bayplan.cli.live.past_runs import journal_option, runs_of
 from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.live.state import ClusterTarget, checked_namespace, cluster_options
 from bayplan.cli.render.tables import say, say_json
@@ -45,22 +48,27 @@ def listing() -> None:
 @listing.command()
 @cluster_options
 @_all_namespaces
+@journal_option
 @_output
-def gangs(target: ClusterTarget, all_namespaces: bool, output: str | None) -> None:
+def gangs(target: ClusterTarget, all_namespaces: bool, journal: Path | None, output: str | None) -> None:
     """List all gangs: Workloads, pod groups, and jobs and pods with the scheduler bayplan.
 
-    Shows where each gang is placed, or the reason why it is pending.
+    Shows where each gang is placed, or the reason why it is pending and when it is expected to start.
     """
     with target.live() as live:
         namespace = "" if all_namespaces else checked_namespace(live, live.namespace)
-        queued = [g for g in outlook(live).gangs if namespace in ("", g.queued_gang.gang.source.namespace)]
+        cluster = outlook(live)
+        starts = outlook_starts(live, cluster, runs_of(journal))
+        queued = [g for g in cluster.gangs if namespace in ("", g.queued_gang.gang.source.namespace)]
         groups, scheduled = pod_groups(live, namespace), read_scheduled(live)
         rows = scheduled_rows(live, scheduled, namespace)
         _report_unread(scheduled)
         if output == JSON:
-            say_json([*gang_records(live, queued), *group_records(live, groups), *scheduled_records(rows)])
+            say_json(
+                [*gang_records(live, queued, starts), *group_records(live, groups), *scheduled_records(rows)]
+            )
         elif queued or groups or rows:
-            tables = [gang_table(live, queued, wide=output == WIDE)] if queued else []
+            tables = [gang_table(live, queued, starts, wide=output == WIDE)] if queued else []
             tables += [group_table(live, groups)] if groups else []
             tables += [scheduled_table(live, rows, wide=output == WIDE)] if rows else []
             _say_all(*tables)

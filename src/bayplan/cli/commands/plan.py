@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,13 +12,17 @@ import click
 from bayplan.cli.commands.explain import admitted_first, queue_text, section_lines
 from bayplan.cli.config.output import echo
 from bayplan.cli.config.read_files import InputDocument, InputProblem, read_files
+from bayplan.cli.live.expected_starts import queued_starts, starts_now
 from bayplan.cli.live.forecast import ForecastResult, forecast
 from bayplan.cli.live.gangs import inactive_text, named
+from bayplan.cli.live.past_runs import PastRun, journal_option, runs_of
 from bayplan.cli.live.pending_explanation import Sections, pending_sections, request_lines
 from bayplan.cli.live.scheduled_plan import answer_parts, assume_admitted
 from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
 from bayplan.cli.live.state import ClusterTarget, Live, cluster_options
 from bayplan.cli.live.submissions import Submission, Submitted, submissions
+from bayplan.cli.render.expected_start import record as expected_record
+from bayplan.cli.render.expected_start import sentence
 from bayplan.cli.render.placements import drawn
 from bayplan.cli.render.tables import say, say_json
 from bayplan.dialects.kueue.status.decisions import encode_admission
@@ -67,11 +72,17 @@ class PlannedSubmissions:
     help="YAML or JSON with Workloads, jobs, pod groups or pods; - is standard input. May be repeated.",
 )  # fmt: skip
 @cluster_options
+@journal_option
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON.")
 @click.option("--full", is_flag=True, help="Draw every host that gets a pod, one by one.")
 @click.pass_context
 def plan(
-    ctx: click.Context, target: ClusterTarget, files: tuple[str, ...], output: str | None, full: bool
+    ctx: click.Context,
+    target: ClusterTarget,
+    files: tuple[str, ...],
+    journal: Path | None,
+    output: str | None,
+    full: bool,
 ) -> None:
     """Simulate the submission of gangs to a cluster as it is now, in the order of the files.
 
@@ -79,7 +90,7 @@ def plan(
     the scheduler places. Queues and priority classes in the files are treated as if they existed.
 
     Shows whether and where each gang would start now, which gangs or pods it would preempt, or why it would
-    be pending. Nothing is written.
+    be pending and when it is expected to start. Nothing is written.
 
     Exit status: 0 all would start now, 3 some gang would be pending, 2 bad input, 1 the cluster does not
     answer.
@@ -88,7 +99,7 @@ def plan(
     if problems:
         ctx.exit(_report_problems(problems))
     with target.live() as current:
-        planned = plan_documents(current, documents, full=full)
+        planned = plan_documents(current, documents, runs_of(journal), full=full)
         if planned.problems:
             ctx.exit(_report_problems(planned.problems))
         for text in planned.skipped:
@@ -100,13 +111,15 @@ def plan(
     ctx.exit(planned.status)
 
 
-def plan_documents(current: Live, documents: Iterable[InputDocument], *, full: bool) -> PlannedSubmissions:
+def plan_documents(
+    current: Live, documents: Iterable[InputDocument], past: Sequence[PastRun] = (), *, full: bool
+) -> PlannedSubmissions:
     """Simulate the submission of documents on a copy of the cluster's state."""
     live = current.copy()
     submitted = submissions(live, documents)
     if submitted.problems:
         return PlannedSubmissions((), submitted.problems)
-    answers = tuple(_planned(live, submitted, one, full=full) for one in submitted.gangs)
+    answers = tuple(_planned(live, submitted, one, past, full=full) for one in submitted.gangs)
     return PlannedSubmissions(answers, (), submitted.skipped)
 
 
@@ -125,7 +138,12 @@ def _lines(answers: Iterable[PlanAnswer]) -> Iterator[str]:
 
 
 def _planned(
-    live: Live, submitted: Submitted, one: Submission | ScheduledSubmission, *, full: bool
+    live: Live,
+    submitted: Submitted,
+    one: Submission | ScheduledSubmission,
+    past: Sequence[PastRun],
+    *,
+    full: bool,
 ) -> PlanAnswer:
     """Plan one gang; the capacity it gets is not available to the gangs after it."""
     scheduled = submitted.scheduled
@@ -133,13 +151,15 @@ def _planned(
         assert scheduled is not None
         starts, head, sections, record = answer_parts(live, scheduled, one, full=full)
         return PlanAnswer(ADMITTED if starts else PENDING, head, sections, record, record["nodes"])
-    answer, action = _answer(live, one, full=full)
+    answer, action = _answer(live, one, past, full=full)
     if scheduled is not None and action is not None:
         assume_admitted(live, scheduled, one.queued_gang, action)
     return answer
 
 
-def _answer(live: Live, one: Submission, *, full: bool) -> tuple[PlanAnswer, Admit | None]:
+def _answer(
+    live: Live, one: Submission, past: Sequence[PastRun], *, full: bool
+) -> tuple[PlanAnswer, Admit | None]:
     """Add the gang to its queue, and simulate admission cycles until it is decided."""
     state, ref = live.state, one.queued_gang.gang.source
     queue = state.config.queue_of(one.queued_gang)
@@ -183,6 +203,11 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[PlanAnswer, Adm
     record |= {
         "preempts": [named(eviction.gang) for eviction in result.victims] if result is not None else []
     }
+    victims = result.victims if result is not None else ()
+    expected = starts_now(live.now, victims) if victims else queued_starts(live, state, past).get(ref)
+    record["expectedStart"] = expected_record(expected, live.now)
+    if expected is not None:
+        sections["expected start"] = [sentence(expected, live.now)]
     return PlanAnswer(PENDING, f"{one.title}: would be pending: {why}", sections, record), None
 
 

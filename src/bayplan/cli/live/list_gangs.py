@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bayplan.cli.live.gangs import GangFacts, named
 from bayplan.cli.live.state import Live
+from bayplan.cli.render.expected_start import cell, record
 from bayplan.cli.render.tables import age, table
 from bayplan.dialects.kube.fields.times import timestamp
+from bayplan.model.gang import Ref
 from bayplan.model.queued_gang import QueuedGang
+from bayplan.simulation.forecast.expected_starts import ExpectedStart
 
-HEADS = ("NAMESPACE", "NAME", "QUEUE", "STATE", "POSITION", "AGE", "PODS", "PRIORITY", "REASON")
+HEADS = (
+    "NAMESPACE", "NAME", "QUEUE", "STATE", "POSITION", "AGE", "PODS", "PRIORITY", "EXPECTED START", "REASON",
+)  # fmt: skip
 WIDE = ("CLUSTERQUEUE", "JOB", "FLAVORS", "WHERE")
 RIGHT = ("PODS", "PRIORITY")
+Starts = Mapping[Ref, ExpectedStart]
 
 
-def gang_table(live: Live, gangs: Sequence[GangFacts], *, wide: bool) -> list[str]:
+def gang_table(live: Live, gangs: Sequence[GangFacts], starts: Starts, *, wide: bool) -> list[str]:
     """One line for each gang."""
     heads = (*HEADS[:-1], *WIDE, HEADS[-1]) if wide else HEADS
-    return table(heads, (_row(live, one, wide=wide) for one in gangs), RIGHT)
+    return table(heads, (_row(live, one, starts, wide=wide) for one in gangs), RIGHT)
 
 
-def gang_records(live: Live, gangs: Iterable[GangFacts]) -> list[dict[str, Any]]:
+def gang_records(live: Live, gangs: Iterable[GangFacts], starts: Starts) -> list[dict[str, Any]]:
     """One JSON record for each gang."""
-    return [_record(live, one) for one in gangs]
+    return [_record(live, one, starts) for one in gangs]
 
 
-def _row(live: Live, one: GangFacts, *, wide: bool) -> list[object]:
+def _row(live: Live, one: GangFacts, starts: Starts, *, wide: bool) -> list[object]:
     queued_gang, source = one.queued_gang, one.queued_gang.gang.source
     position = f"{one.position.position} of {one.position.of}" if one.position is not None else ""
     row: list[object] = [
         source.namespace, source.name, queued_gang.namespace_queue[1], one.state, position,
         age(live.now - queued_gang.created), one.pods, queued_gang.gang.priority,
+        cell(starts.get(source), live.now),
     ]  # fmt: skip
     more = [one.entry.queue, one.owner, ", ".join(flavors(queued_gang)), one.where] if wide else []
     return [*row, *more, one.why]
 
 
-def _record(live: Live, one: GangFacts) -> dict[str, Any]:
+def _record(live: Live, one: GangFacts, starts: Starts) -> dict[str, Any]:
     queued_gang, source = one.queued_gang, one.queued_gang.gang.source
     victims = one.forecast.victims if one.forecast is not None else ()
     return {
@@ -59,6 +66,7 @@ def _record(live: Live, one: GangFacts) -> dict[str, Any]:
         "reason": one.token,
         "message": one.why,
         "preempts": [named(eviction.gang) for eviction in victims],
+        "expectedStart": record(starts.get(source), live.now),
     }
 
 

@@ -12,10 +12,12 @@ from bayplan.simulation.forecast.calibration import CalibratedWait, Calibration,
 from bayplan.simulation.forecast.forward_run import (
     AT_ONCE,
     NEVER,
+    NO_QUEUE,
     Floats,
     ForwardRun,
     ForwardStarts,
     QueuePicture,
+    WaitingGang,
 )
 from bayplan.simulation.forecast.run_times import RunRequest, RunTimeHistory
 
@@ -54,6 +56,7 @@ class ExpectedStart:
     limits_known: bool = False  # `latest` is when it starts if all gangs before it use their limits
     after: tuple[str, ...] = ()  # the gangs whose end it waits for, the most likely first
     unknown: tuple[str, ...] = ()  # gangs that it may wait for and that have neither limit nor history
+    fits: bool = True  # it fits when all other gangs have ended
 
     @property
     def known(self) -> bool:
@@ -67,6 +70,7 @@ class DrawnStarts:
     marks: tuple[WaitMarks, ...]  # by waiting gang
     after: tuple[tuple[int, ...], ...]  # by waiting gang: whose end it starts after, the most frequent first
     unknown: tuple[int, ...]  # gangs without limit and history; numbers as in `ForwardStarts.after`
+    never: tuple[int, ...]  # waiting gangs that do not start even when all others have ended
 
 
 def expected_starts(
@@ -79,9 +83,13 @@ def expected_starts(
     found: dict[str, ExpectedStart] = {}
     for at, gang in enumerate(asked.picture.waiting):
         marks = drawn.marks[at]
+        if at in drawn.never:
+            found[gang.name] = ExpectedStart(fits=False)
+            continue
         if marks.high == NEVER:
-            ahead = [names[number] for number in drawn.unknown if number < count + at]
-            found[gang.name] = ExpectedStart(unknown=tuple(ahead))
+            ahead = (number for number in drawn.unknown if number < count + at)
+            needed = [names[number] for number in ahead if _competes(asked.picture, gang, number)]
+            found[gang.name] = ExpectedStart(unknown=tuple(needed))
             continue
         wait: CalibratedWait = calibration.apply(marks)
         found[gang.name] = ExpectedStart(
@@ -133,7 +141,37 @@ def drawn_starts(
         marks[at] = WaitMarks(low, middle, high, float(by_limits[at]))
         after[at] = _most_frequent(runs, at)
     unknown = tuple(number for number, one in enumerate(samples) if one is None)
-    return DrawnStarts(tuple(marks), tuple(after), unknown)
+    never: tuple[int, ...] = ()
+    if any(marks[at].high == NEVER for at in chosen):
+        at_once = run.run(now, np.full(count, now), np.zeros(len(picture.waiting)), target).times
+        never = tuple(at for at in chosen if at_once[at] == NEVER)
+    return DrawnStarts(tuple(marks), tuple(after), unknown, never)
+
+
+def _competes(picture: QueuePicture, gang: WaitingGang, number: int) -> bool:
+    """Whether the end of another gang gives a waiting one nodes or quota that it may use."""
+    count = len(picture.running)
+    if number < count:
+        other = picture.running[number]
+        needs, queue, rows = [other.quota], other.queue, other.share.rows
+    else:
+        ahead = picture.waiting[number - count]
+        needs, queue, rows = [option.quota for option in ahead.options], ahead.queue, None
+        if any(option.asks for option in ahead.options) and any(option.asks for option in gang.options):
+            return True
+    capacity = picture.capacity
+    shapes = {capacity.measures[at].shape for option in gang.options for at, _ in option.asks}
+    if rows is not None and any(capacity.allowed[shape, rows].any() for shape in shapes):
+        return True
+    if NO_QUEUE in (queue, gang.queue) or _root(picture, queue) != _root(picture, gang.queue):
+        return False
+    return any(((need > 0) & (option.quota > 0)).any() for need in needs for option in gang.options)
+
+
+def _root(picture: QueuePicture, queue: int) -> int:
+    while (above := picture.limits.parents[queue]) >= 0:
+        queue = above
+    return queue
 
 
 def _draws(samples: Floats | None, draws: int, random: np.random.Generator) -> Floats:
