@@ -58,7 +58,7 @@ class LogTarget:
 
 LOGS = {
     "KTH-SP2": LogTarget("swf_KTH-SP2.swf.xz", 12, 73.0),
-    "CEA-Curie": LogTarget("swf_CEA-Curie_sample.swf.xz", 20, 110.0),
+    "CEA-Curie": LogTarget("swf_CEA-Curie_sample.swf.xz", 15, 110.0),
     "LLNL-Atlas": LogTarget("swf_LLNL-Atlas.swf.xz", 5, judged=False),
     "Philly": LogTarget("philly_pollux.csv.xz", 40, jobs=30_000),
 }

@@ -17,9 +17,11 @@ from bayplan.cli.live.gangs import ClusterOutlook, outlook
 from bayplan.cli.live.list_gangs import gang_records
 from bayplan.cli.live.list_groups import fair_queue_records, fair_queues, group_records, pod_groups
 from bayplan.cli.live.list_queues import queue_records
-from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows
+from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, with_starts
 from bayplan.cli.live.list_topologies import topology_records
+from bayplan.cli.live.past_runs import JournalRuns
 from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled
+from bayplan.cli.live.scheduled_starts import ScheduledForecast, scheduled_forecast
 from bayplan.cli.live.state import Live
 from bayplan.cli.watching.gang_owners import GangOwners
 from bayplan.cli.watching.near_domains import near_domains
@@ -85,7 +87,9 @@ class DashboardSource:
             records: list[dict[str, Any]] = [
                 *gang_records(live, outlook(live).gangs, self.forecasts.starts),
                 *group_records(live, pod_groups(live, "")),
-                *scheduled_records(scheduled_rows(live, scheduled, "")),
+                *scheduled_records(
+                    with_starts(scheduled_rows(live, scheduled, ""), self.forecasts.starts), live.now
+                ),
             ]
             keys = [GangKey(one["namespace"], one["kind"], one["name"]) for one in records]
             self.maker.ids.forget(keys)
@@ -103,11 +107,11 @@ class DashboardSource:
                 live.now, maps, gangs, queues, tuple(topology_records(live)), self._notes()
             )
 
-    def _look(self) -> tuple[Live, ClusterOutlook]:
+    def _look(self, past: JournalRuns) -> tuple[Live, ClusterOutlook, ScheduledForecast]:
         """The cluster for forecasts: the lock is not held while they are made."""
         with self.lock:
             live = self.cluster.live()
-            return live, outlook(live)
+            return live, outlook(live), scheduled_forecast(live, self.cluster.scheduled(), past.pod_runs)
 
     def _notes(self) -> tuple[str, ...]:
         unread = self.cluster.unread()
@@ -131,7 +135,9 @@ class DashboardSource:
                 else:
                     query = GangQuery(key.namespace, key.name, key.kind)
                     found: FoundObject = find_scheduled(live, scheduled, query)
-                    lines, record = explain_scheduled(live, scheduled, found, full=False, zones=False)
+                    lines, record = explain_scheduled(
+                        live, scheduled, found, lambda: self.forecasts.starts, full=False, zones=False
+                    )
                     record |= {"explanation": [{"title": "gang", "lines": lines}]}
             except click.ClickException:
                 return None
@@ -161,7 +167,7 @@ class DashboardSource:
                 if not may_see(namespace or live.namespace):
                     raise BadQuestion(f"you may not see the namespace {namespace or live.namespace}")
             try:
-                planned = plan_documents(live, documents, self.forecasts.past_runs(), full=False)
+                planned = plan_documents(live, documents, list(self.forecasts.past.runs.values()), full=False)
             except click.ClickException as error:
                 raise BadQuestion(error.message) from None
             except ApiError as error:

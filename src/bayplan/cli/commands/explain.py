@@ -62,12 +62,12 @@ def explain_gang(
         query = parse_query(live, gang)
         workload = find_workload(live, query)
         if workload is not None:
-            runs = runs_of(journal)
+            runs = runs_of(journal).runs.values()
             lines, record = explain_queued(
                 live, workload, lambda cluster: outlook_starts(live, cluster, runs), full=full, zones=zones
             )
         else:
-            lines, record = _explain_scheduled(live, query, full=full, zones=zones)
+            lines, record = _explain_scheduled(live, query, journal, full=full, zones=zones)
         if output == "json":
             say_json(record)
         else:
@@ -78,14 +78,24 @@ Explained = tuple[list[str], dict[str, Any]]
 """An explanation as lines, and as the object that -o json prints."""
 
 
-def _explain_scheduled(live: Live, query: GangQuery, *, full: bool, zones: bool) -> Explained:
+def _explain_scheduled(
+    live: Live, query: GangQuery, journal: Path | None, *, full: bool, zones: bool
+) -> Explained:
     """A gang without a Workload. Imported here: a queued gang is explained without the scheduler."""
     from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled  # noqa: PLC0415
+    from bayplan.cli.live.scheduled_starts import scheduled_forecast  # noqa: PLC0415
     from bayplan.cli.live.scheduled_state import read_scheduled  # noqa: PLC0415
 
     scheduled = read_scheduled(live)
     found = find_scheduled(live, scheduled, query)
-    lines, record = explain_scheduled(live, scheduled, found, full=full, zones=zones)
+    lines, record = explain_scheduled(
+        live,
+        scheduled,
+        found,
+        lambda: scheduled_forecast(live, scheduled, runs_of(journal).pod_runs).starts(),
+        full=full,
+        zones=zones,
+    )
     return lines, {**record, "explanation": [{"title": "gang", "lines": lines}]}
 
 

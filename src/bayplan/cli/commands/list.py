@@ -21,9 +21,10 @@ from bayplan.cli.live.list_groups import (
     pod_groups,
 )
 from bayplan.cli.live.list_queues import queue_records, queue_tables
-from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, scheduled_table
+from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, scheduled_table, with_starts
 from bayplan.cli.live.list_topologies import devices_by_class, topology_records, topology_tables
 from bayplan.cli.live.past_runs import journal_option, runs_of
+from bayplan.cli.live.scheduled_starts import scheduled_forecast
 from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.live.state import ClusterTarget, checked_namespace, cluster_options
 from bayplan.cli.render.tables import say, say_json
@@ -58,15 +59,17 @@ def gangs(target: ClusterTarget, all_namespaces: bool, journal: Path | None, out
     with target.live() as live:
         namespace = "" if all_namespaces else checked_namespace(live, live.namespace)
         cluster = outlook(live)
-        starts = outlook_starts(live, cluster, runs_of(journal))
+        past = runs_of(journal)
+        starts = outlook_starts(live, cluster, past.runs.values())
         queued = [g for g in cluster.gangs if namespace in ("", g.queued_gang.gang.source.namespace)]
         groups, scheduled = pod_groups(live, namespace), read_scheduled(live)
         rows = scheduled_rows(live, scheduled, namespace)
+        if any(row.placed < row.pods for row in rows):
+            rows = with_starts(rows, scheduled_forecast(live, scheduled, past.pod_runs).starts())
         _report_unread(scheduled)
         if output == JSON:
-            say_json(
-                [*gang_records(live, queued, starts), *group_records(live, groups), *scheduled_records(rows)]
-            )
+            records = [*gang_records(live, queued, starts), *group_records(live, groups)]
+            say_json([*records, *scheduled_records(rows, live.now)])
         elif queued or groups or rows:
             tables = [gang_table(live, queued, starts, wide=output == WIDE)] if queued else []
             tables += [group_table(live, groups)] if groups else []

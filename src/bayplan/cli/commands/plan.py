@@ -99,7 +99,7 @@ def plan(
     if problems:
         ctx.exit(_report_problems(problems))
     with target.live() as current:
-        planned = plan_documents(current, documents, runs_of(journal), full=full)
+        planned = plan_documents(current, documents, list(runs_of(journal).runs.values()), full=full)
         if planned.problems:
             ctx.exit(_report_problems(planned.problems))
         for text in planned.skipped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +17,24 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.decode.workloads import decode_workload
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, condition_of, is_true
-from bayplan.model.change import Change, QueuedGangLost, QueuedGangSeen
+from bayplan.model.change import Change, PodLost, PodSeen, QueuedGangLost, QueuedGangSeen
 from bayplan.model.gang import Ref
+from bayplan.model.pod import Pod, PodKey
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.journal import Damaged, EntryKind, JournalEntry, replay
+from bayplan.simulation.forecast.run_times import RunRequest, series
 
 KEPT_MAX = 5000
 """Past gangs that are looked at, the latest ones."""
+
+
+_KINDS = {
+    AdmissionController.name: (QueuedGangSeen.__name__, QueuedGangLost.__name__),
+    SchedulerController.name: (PodSeen.__name__, PodLost.__name__),
+}
+"""The changes that say when gangs start and end, by role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +46,57 @@ class PastRun:
     ended: float
 
 
+@dataclass(frozen=True, slots=True)
+class PodRun:
+    """A gang of the scheduler that has ended."""
+
+    request: RunRequest
+    started: float
+    ended: float
+
+
 class JournalRuns:
-    """The runs of queued gangs, from entries of the journal in their order."""
+    """The runs of gangs, from entries of the journal in their order."""
 
     def __init__(self) -> None:
         self.open: dict[Ref, PastRun] = {}
         self.runs: dict[tuple[Ref, str], PastRun] = {}
+        self.pods: dict[PodKey, Ref] = {}  # running pods of gangs of the scheduler
+        self.members: dict[Ref, dict[PodKey, float]] = {}  # when each of them started; those that ended too
+        self.pod_runs: deque[PodRun] = deque(maxlen=KEPT_MAX)
 
     def follow(self, entry: JournalEntry) -> None:
         """Take in one entry."""
-        if entry.kind is not EntryKind.CHANGE or entry.role != AdmissionController.name:
+        if entry.kind is not EntryKind.CHANGE or entry.role not in _KINDS:
             return
         kind = entry.body.get("is") if isinstance(entry.body, dict) else None
-        if kind not in (QueuedGangSeen.__name__, QueuedGangLost.__name__):
+        if kind not in _KINDS[entry.role]:
             return
         match body_of(entry, Change):
             case QueuedGangSeen(gang):
                 self._seen(gang, entry.now)
             case QueuedGangLost(ref):
                 self._ended(ref, entry.now)
+            case PodSeen(pod):
+                self._pod_seen(pod, entry.now)
+            case PodLost(key):
+                self._pod_ended(key, entry.now)
+
+    def _pod_seen(self, pod: Pod, now: float) -> None:
+        if pod.finished:
+            self._pod_ended(pod.key, now)
+        elif pod.ours and pod.gang is not None and pod.node and not pod.unbound:
+            self.pods[pod.key] = pod.gang
+            self.members.setdefault(pod.gang, {}).setdefault(pod.key, pod.started or now)
+
+    def _pod_ended(self, key: PodKey, now: float) -> None:
+        """The gang has ended with its last pod."""
+        ref = self.pods.pop(key, None)
+        if ref is None or any(one in self.pods for one in self.members[ref]):
+            return
+        members = self.members.pop(ref)
+        request = RunRequest(ref.namespace, series(ref.name), str(len(members)))
+        self.pod_runs.append(PodRun(request, min(members.values()), now))
 
     def _seen(self, gang: QueuedGang, now: float) -> None:
         ref = gang.gang.source
@@ -78,9 +121,9 @@ journal_option = click.option(
 )  # fmt: skip
 
 
-def runs_of(journal: Path | None) -> list[PastRun]:
-    """The finished runs of a journal; none without a journal."""
-    return [] if journal is None else list(journal_runs(journal).runs.values())
+def runs_of(journal: Path | None) -> JournalRuns:
+    """The runs of a journal; none without a journal."""
+    return JournalRuns() if journal is None else journal_runs(journal)
 
 
 def journal_runs(folder: Path) -> JournalRuns:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bayplan.cli.live.expected_starts import outlook_starts
 from bayplan.cli.live.gangs import ClusterOutlook
-from bayplan.cli.live.past_runs import JournalRuns, PastRun
+from bayplan.cli.live.past_runs import JournalRuns
+from bayplan.cli.live.scheduled_starts import ScheduledForecast
 from bayplan.cli.live.state import Live
 from bayplan.model.gang import Ref
 from bayplan.runtime.core.clock import Clock, timer
@@ -18,7 +19,7 @@ from bayplan.simulation.forecast.expected_starts import ExpectedStart, kept
 
 PACE_SECONDS = 10.0  # between two forecasts
 PACE_FACTOR = 9.0  # times the duration of making one: at most a tenth of a core
-Look = Callable[[], tuple[Live, ClusterOutlook]]
+Look = Callable[[JournalRuns], tuple[Live, ClusterOutlook, ScheduledForecast]]
 """The cluster as it is now; the outlook has a state of its own."""
 
 
@@ -30,7 +31,7 @@ class StartForecasts:
     ) -> None:
         self._look, self._containment, self._clock = look, containment, clock
         self._reader = None if journal is None else JournalReader(journal)
-        self._runs = JournalRuns()
+        self.past = JournalRuns()
         self._is_new = threading.Event()
         self.starts: Mapping[Ref, ExpectedStart] = {}
 
@@ -45,23 +46,19 @@ class StartForecasts:
     def forecast(self) -> None:
         """Make all forecasts again; those that hardly moved stay as they were."""
         self._read_journal()
-        runs = self.past_runs()
-        live, cluster = self._look()
-        found = kept(self.starts, outlook_starts(live, cluster, runs), live.now)
+        live, cluster, scheduled = self._look(self.past)
+        starts = scheduled.starts() | outlook_starts(live, cluster, self.past.runs.values())
+        found = kept(self.starts, starts, live.now)
         if found != self.starts:
             self.starts = found
             self._is_new.set()
-
-    def past_runs(self) -> list[PastRun]:
-        """The runs of the journal so far."""
-        return list(self._runs.runs.values())
 
     def _read_journal(self) -> None:
         """Read what is new. Of a journal that cannot be read further, what was read is kept."""
         if self._reader is not None:
             try:
                 for entry in self._reader.read():
-                    self._runs.follow(entry)
+                    self.past.follow(entry)
             except (Damaged, OSError):
                 self._reader = None  # the view of time says what is wrong with it
 

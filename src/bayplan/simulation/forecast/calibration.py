@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ERRORS_KEPT = 1000
+ERRORS_KEPT = 150
+"""Only recent errors: how much is overtaken changes from week to week."""
 ERRORS_NEEDED = 20
 """With fewer past forecasts the draws are shown as they are."""
-SMALLEST_WAIT = 900.0
+SMALLEST_WAIT = 300.0
 """Seconds added before waits are compared: twice as long matters less for a wait of a minute."""
 LATEST = 0.95
 

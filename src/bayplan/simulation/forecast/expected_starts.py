@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -201,9 +202,12 @@ def _most_frequent(runs: Sequence[ForwardStarts], gang: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+Key = TypeVar("Key")
+
+
 def kept(
-    before: Mapping[str, ExpectedStart], after: Mapping[str, ExpectedStart], now: float
-) -> dict[str, ExpectedStart]:
+    before: Mapping[Key, ExpectedStart], after: Mapping[Key, ExpectedStart], now: float
+) -> dict[Key, ExpectedStart]:
     """The new forecasts, where they differ from the old ones by more than what is shown of them.
 
     An interval that moves a little with every look says more than is known.

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.run_limits import EXPECTED_RUNTIME
+from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.change import QueuedGangLost, QueuedGangSeen
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.core.journal import FileJournal
+from tests.support.api_objects import job, pod
 from tests.support.queued_cluster import (
     GPU,
+    JOBS,
     NOW,
     QueuedCluster,
     admitted,
@@ -24,6 +29,7 @@ from tests.support.queued_cluster import (
     queued_cluster,
     queued_workload,
     ruled,
+    template,
 )
 
 WHOLE = {"h1": 1, "h2": 1, "h3": 1, "h4": 1, "h5": 1, "h6": 1, "h7": 1, "h8": 1}
@@ -148,3 +154,49 @@ def test_plan_tells_the_expected_start_of_what_would_be_pending(cluster: QueuedC
     found = json.loads(answer.stdout)["gangs"][0]["expectedStart"]
     assert found["from"] == "2027-01-15T09:00:00Z" and found["after"] == ["ml/all"]
     assert "expected start: likely 09:00 UTC" in cluster.run("plan", "-f", "-", stdin=draft).stdout
+
+
+# ── gangs without a queue ──────────────────────────────────────────────────────────────────────────
+
+
+def submit_job(
+    cluster: QueuedCluster, name: str, hosts: list[str], started: float = 0.0, **spec: Any
+) -> None:
+    """A job in no queue whose pods take whole hosts; they are bound if it has started."""
+    shape = template(4)
+    shape["spec"]["schedulerName"] = "bayplan"
+    made = cluster.put(JOBS, job(name, shape, len(hosts), namespace="ml", **spec))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "controller": True}
+    for number, host in enumerate(hosts):
+        one = pod(
+            f"{name}-{number}", namespace="ml", **shape["spec"], **({"nodeName": host} if started else {})
+        )
+        one["metadata"]["ownerReferences"] = [{**owner, "uid": made["metadata"]["uid"]}]
+        cluster.put(PODS_KIND, one)
+        if started:
+            status = {"status": {"phase": "Running", "startTime": timestamp(started)}}
+            cluster.store.patch(
+                replace(PODS_KIND, wire=None), "ml", f"{name}-{number}", status, subresource="status"
+            )
+
+
+def test_a_gang_of_the_scheduler_starts_when_a_running_one_reaches_its_deadline(
+    cluster: QueuedCluster,
+) -> None:
+    hosts = list(WHOLE)
+    submit_job(cluster, "all", hosts, NOW - 1800.0, activeDeadlineSeconds=5400)
+    submit_job(cluster, "next", hosts[:2])
+    found = expected(cluster, "next")
+    assert (found["from"], found["after"]) == ("2027-01-15T09:00:00Z", ["ml/all"])
+    assert "expected start: likely 09:00 UTC" in cluster.run("explain", "ml/next").stdout
+    listed = json.loads(cluster.run("list", "gangs", "-n", "ml", "-o", "json").stdout)
+    assert {one["name"]: one["expectedStart"] for one in listed} == {"all": None, "next": found}
+
+
+def test_a_gang_of_the_scheduler_without_limit_and_history_names_what_it_waits_for(
+    cluster: QueuedCluster,
+) -> None:
+    hosts = list(WHOLE)
+    submit_job(cluster, "all", hosts, NOW - 1800.0)
+    submit_job(cluster, "next", hosts[:2])
+    assert expected(cluster, "next")["unknown"] == ["ml/all"]
