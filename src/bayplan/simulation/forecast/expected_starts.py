@@ -79,7 +79,7 @@ def expected_starts(
 ) -> dict[str, ExpectedStart]:
     """The expected start of each waiting gang."""
     drawn = drawn_starts(asked, history, now)
-    names = [gang.name for gang in (*asked.picture.running, *asked.picture.waiting)]
+    names = [gang.name for gang in asked.picture.running] + [gang.name for gang in asked.picture.waiting]
     count = len(asked.picture.running)
     found: dict[str, ExpectedStart] = {}
     for at, gang in enumerate(asked.picture.waiting):

@@ -104,8 +104,7 @@ class NodeRoom:
         self._totals += change.sum(axis=1)
         for level, shapes in enumerate(self._layout.shapes):
             if len(shapes):
-                domains = self.capacity.domains[level][rows]
-                np.add.at(self._sums[level], (slice(None), domains), change[shapes])
+                np.add.at(self._sums[level].T, self.capacity.domains[level][rows], change[shapes].T)
         self._measure()
 
     def _measure(self) -> None:
@@ -127,7 +126,7 @@ class NodeRoom:
         """The counts of each domain, for the shapes that are asked for within one."""
         domains, shapes = self.capacity.domains[level], self._layout.shapes[level]
         sums: Ints = np.zeros((len(shapes), int(domains.max(initial=0)) + 1), np.int64)
-        np.add.at(sums, (slice(None), domains), self.counts[shapes])
+        np.add.at(sums.T, domains, self.counts[shapes].T)
         return sums
 
 

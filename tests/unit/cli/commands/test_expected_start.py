@@ -168,9 +168,9 @@ def submit_job(
     made = cluster.put(JOBS, job(name, shape, len(hosts), namespace="ml", **spec))
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "controller": True}
     for number, host in enumerate(hosts):
-        one = pod(
-            f"{name}-{number}", namespace="ml", **shape["spec"], **({"nodeName": host} if started else {})
-        )
+        one = pod(f"{name}-{number}", namespace="ml", **shape["spec"])
+        if started:
+            one["spec"]["nodeName"] = host
         one["metadata"]["ownerReferences"] = [{**owner, "uid": made["metadata"]["uid"]}]
         cluster.put(PODS_KIND, one)
         if started:
