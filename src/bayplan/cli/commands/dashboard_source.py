@@ -19,10 +19,10 @@ from bayplan.cli.live.list_groups import fair_queue_records, fair_queues, group_
 from bayplan.cli.live.list_queues import queue_records
 from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, with_starts
 from bayplan.cli.live.list_topologies import topology_records
-from bayplan.cli.live.past_runs import JournalRuns
 from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled
-from bayplan.cli.live.scheduled_starts import ScheduledForecast, scheduled_forecast
 from bayplan.cli.live.state import Live
+from bayplan.cli.starts.past_runs import JournalRuns
+from bayplan.cli.starts.scheduled_gangs import ScheduledForecast, scheduled_forecast
 from bayplan.cli.watching.gang_owners import GangOwners
 from bayplan.cli.watching.near_domains import near_domains
 from bayplan.cli.watching.start_forecasts import StartForecasts

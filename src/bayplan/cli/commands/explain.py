@@ -9,18 +9,18 @@ from typing import Any
 
 import click
 
-from bayplan.cli.live.expected_starts import outlook_starts
 from bayplan.cli.live.find_gang import GangQuery, find_workload, parse_query, workload_of
 from bayplan.cli.live.gangs import INACTIVE, PENDING, ClusterOutlook, GangFacts, named, outlook, owner_of
 from bayplan.cli.live.list_gangs import Starts, flavors, gang_records
 from bayplan.cli.live.list_queues import cohort_path
-from bayplan.cli.live.past_runs import journal_option, runs_of
 from bayplan.cli.live.pending_explanation import Sections, pending_sections, request_lines
 from bayplan.cli.live.state import ClusterTarget, Live, Object, cluster_options, event_time, events_about
 from bayplan.cli.render.expected_start import sentence
 from bayplan.cli.render.numa import drawn as drawn_zones
 from bayplan.cli.render.placements import drawn
 from bayplan.cli.render.tables import age, moment, say, say_json, table
+from bayplan.cli.starts.past_runs import journal_option, runs_of
+from bayplan.cli.starts.queued_gangs import outlook_starts
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds
@@ -83,8 +83,8 @@ def _explain_scheduled(
 ) -> Explained:
     """A gang without a Workload. Imported here: a queued gang is explained without the scheduler."""
     from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled  # noqa: PLC0415
-    from bayplan.cli.live.scheduled_starts import scheduled_forecast  # noqa: PLC0415
     from bayplan.cli.live.scheduled_state import read_scheduled  # noqa: PLC0415
+    from bayplan.cli.starts.scheduled_gangs import scheduled_forecast  # noqa: PLC0415
 
     scheduled = read_scheduled(live)
     found = find_scheduled(live, scheduled, query)

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from bayplan.cli.config.output import echo
-from bayplan.cli.live.expected_starts import outlook_starts
 from bayplan.cli.live.gangs import outlook
 from bayplan.cli.live.list_gangs import gang_records, gang_table
 from bayplan.cli.live.list_groups import (
@@ -23,11 +22,12 @@ from bayplan.cli.live.list_groups import (
 from bayplan.cli.live.list_queues import queue_records, queue_tables
 from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, scheduled_table, with_starts
 from bayplan.cli.live.list_topologies import devices_by_class, topology_records, topology_tables
-from bayplan.cli.live.past_runs import journal_option, runs_of
-from bayplan.cli.live.scheduled_starts import scheduled_forecast
 from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.live.state import ClusterTarget, checked_namespace, cluster_options
 from bayplan.cli.render.tables import say, say_json
+from bayplan.cli.starts.past_runs import journal_option, runs_of
+from bayplan.cli.starts.queued_gangs import outlook_starts
+from bayplan.cli.starts.scheduled_gangs import scheduled_forecast
 
 WIDE, JSON = "wide", "json"
 

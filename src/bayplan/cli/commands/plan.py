@@ -12,10 +12,8 @@ import click
 from bayplan.cli.commands.explain import admitted_first, queue_text, section_lines
 from bayplan.cli.config.output import echo
 from bayplan.cli.config.read_files import InputDocument, InputProblem, read_files
-from bayplan.cli.live.expected_starts import queued_starts, starts_now
 from bayplan.cli.live.forecast import ForecastResult, forecast
 from bayplan.cli.live.gangs import inactive_text, named
-from bayplan.cli.live.past_runs import PastRun, journal_option, runs_of
 from bayplan.cli.live.pending_explanation import Sections, pending_sections, request_lines
 from bayplan.cli.live.scheduled_plan import answer_parts, assume_admitted
 from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
@@ -25,6 +23,8 @@ from bayplan.cli.render.expected_start import record as expected_record
 from bayplan.cli.render.expected_start import sentence
 from bayplan.cli.render.placements import drawn
 from bayplan.cli.render.tables import say, say_json
+from bayplan.cli.starts.past_runs import PastRun, journal_option, runs_of
+from bayplan.cli.starts.queued_gangs import queued_starts, starts_now
 from bayplan.dialects.kueue.status.decisions import encode_admission
 from bayplan.dialects.kueue.status.rejection_messages import reason
 from bayplan.explanation.reasons import NOT_TRIED, few_words

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bayplan.cli.live.expected_starts import outlook_starts
 from bayplan.cli.live.gangs import ClusterOutlook
-from bayplan.cli.live.past_runs import JournalRuns
-from bayplan.cli.live.scheduled_starts import ScheduledForecast
 from bayplan.cli.live.state import Live
+from bayplan.cli.starts.past_runs import JournalRuns
+from bayplan.cli.starts.queued_gangs import outlook_starts
+from bayplan.cli.starts.scheduled_gangs import ScheduledForecast
 from bayplan.model.gang import Ref
 from bayplan.runtime.core.clock import Clock, timer
 from bayplan.runtime.core.containment import Containment

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.cli.live.gangs import ClusterOutlook, named, owner_of
-from bayplan.cli.live.past_runs import PastRun, limits_of_jobs, past_runs
 from bayplan.cli.live.state import Live, Object
+from bayplan.cli.starts.past_runs import PastRun, limits_of_jobs, past_runs
 from bayplan.dialects.kube.fields.run_limits import annotated_limit, run_limit
 from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_KINDS
 from bayplan.dialects.kueue.names import api_kinds

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.cli.live.expected_starts import starts_now
-from bayplan.cli.live.past_runs import PodRun
 from bayplan.cli.live.scheduled_state import Scheduled, finished
 from bayplan.cli.live.state import Live, Object
+from bayplan.cli.starts.past_runs import PodRun
+from bayplan.cli.starts.queued_gangs import starts_now
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.run_limits import run_limit
 from bayplan.dialects.kube.fields.times import seconds
