@@ -63,7 +63,11 @@ class VirtualRun:
         for job in trace.jobs:
             if job.duration is None:
                 self.left_out[job.name] = JobState.NO_DURATION
-            elif not known.setdefault(_shape(job), can_ever_fit(tuple(self.nodes.values()), job)):
+                continue
+            shape = _shape(job)
+            if shape not in known:
+                known[shape] = can_ever_fit(tuple(self.nodes.values()), job)
+            if not known[shape]:
                 self.left_out[job.name] = JobState.NEVER_FITS
             else:
                 self.events.append((job.arrival, ARRIVES, job.name, 0))
