@@ -117,8 +117,8 @@ export class Picture {
     const style = getComputedStyle(document.documentElement), text = style.getPropertyValue("--text");
     pen.strokeStyle = style.getPropertyValue("--focus"); pen.lineWidth = 3; pen.textAlign = "left";
     for (const one of this.glow) for (const b of this.boxesOf(one.first, one.last)) {
-      pen.strokeRect(x + (b.x - 0.6) * scale, y + (b.y - 0.6) * scale, (b.w + 1.2) * scale, (b.h + 1.2) * scale);
-      pen.fillStyle = text; pen.font = "bold 12px system-ui, sans-serif"; pen.textBaseline = "top"; pen.fillText(one.label, x + b.x * scale, y + (b.y + b.h + 0.5) * scale);
+      pen.strokeRect(x + (b.x - 0.3) * scale, y + (b.y - 0.3) * scale, (b.w + 0.6) * scale, (b.h + 0.6) * scale);
+      pen.fillStyle = text; pen.font = "bold 12px system-ui, sans-serif"; pen.textBaseline = "top"; pen.fillText(one.label, x + b.x * scale, y + (b.y + b.h + 0.3) * scale + 4);
     }
     if (scale >= LETTER_PIXELS) this.drawLetters(pen, box, text);
   }
