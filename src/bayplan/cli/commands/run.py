@@ -20,12 +20,6 @@ from bayplan.assembly.rbac import LEASE_NAME
 from bayplan.assembly.webhooks import WebhookEndpoint, Webhooks
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.commands.metrics_options import (
-    GuardedMetrics,
-    guarded_metrics,
-    open_metrics,
-    takes_guarded_metrics,
-)
 from bayplan.cli.commands.run_dashboard import (
     DASHBOARD,
     DashboardOptions,
@@ -34,6 +28,13 @@ from bayplan.cli.commands.run_dashboard import (
     takes_dashboard,
 )
 from bayplan.cli.config.options import takes_configuration
+from bayplan.cli.running.metrics_options import (
+    GuardedMetrics,
+    guarded_metrics,
+    open_metrics,
+    takes_guarded_metrics,
+)
+from bayplan.cli.running.run_telemetry import decision_log
 from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
@@ -351,7 +352,8 @@ def _loop(
             admission_metrics.leads(leads)
         return leads
 
-    meter = Meter(clock, metrics, admission_metrics, logs.logger("run").warning)
+    decisions = decision_log(roles, journal, shadow=options.shadow)
+    meter = Meter(clock, metrics, admission_metrics, logs.logger("run").warning, decisions)
     return Loop(target, roles, journal, may_write=may_write, observer=meter, containment=contained)
 
 

@@ -32,6 +32,9 @@ class Observer:
     def decided(self, plan: Plan, snapshot_seconds: float, decision_seconds: float) -> None:
         """A plan was made."""
 
+    def planned(self, role: str, plan: Plan, now: float) -> None:
+        """A plan of a controller was recorded in the journal."""
+
     def watched(self, watchdog: Watchdog, seconds: float) -> None:
         """A decision took this long, whatever its result."""
 
@@ -134,6 +137,8 @@ class Loop:
             self.intakes[controller.name].rebuild(now)
             controller.snapshot(now)  # rejected gangs must count as tried in this cycle
         self.journal.record(now, "plan", plan, controller.name)
+        with self.containment.unit("log", controller.name):
+            self.observer.planned(controller.name, plan, now)
         try:
             controller.assume(plan, now)
         except Exception:

@@ -17,6 +17,7 @@ from bayplan.runtime.core.clock import Clock, timer
 from bayplan.runtime.core.containment import SLOW_SECONDS
 from bayplan.runtime.core.loop import Loop, Observer
 from bayplan.runtime.telemetry.admission_metrics import AdmissionMetrics
+from bayplan.runtime.telemetry.decision_log import PacedDecisionLog
 from bayplan.runtime.telemetry.metrics import Metrics
 
 WAIT_SECONDS_MAX = 1.0
@@ -85,8 +86,10 @@ class Meter(Observer):
         metrics: Metrics,
         admission: AdmissionMetrics | None = None,
         slow: Callable[[str], None] = lambda sentence: None,
+        decisions: PacedDecisionLog | None = None,
     ) -> None:
         self.clock, self.metrics, self.admission, self.slow = clock, metrics, admission, slow
+        self.decisions = decisions
 
     def stopwatch(self) -> Callable[[], float]:
         return timer(self.clock)
@@ -104,6 +107,10 @@ class Meter(Observer):
             isinstance(a, Admit | EvictGang | ReportNotAdmitted) for a in plan.actions
         ):
             self.admission.decided(plan, snapshot_seconds + decision_seconds)
+
+    def planned(self, role: str, plan: Plan, now: float) -> None:
+        if self.decisions is not None:
+            self.decisions.planned(role, plan, now)
 
     def watched(self, watchdog: Watchdog, seconds: float) -> None:
         if seconds > SLOW_SECONDS:
