@@ -34,7 +34,8 @@ from bayplan.cli.running.metrics_options import (
     open_metrics,
     takes_guarded_metrics,
 )
-from bayplan.cli.running.run_telemetry import decision_log
+from bayplan.cli.running.run_telemetry import containment, decision_log
+from bayplan.cli.running.shadow_options import shadowing, takes_shadow
 from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
@@ -49,7 +50,7 @@ from bayplan.runtime.controllers.provisioning.controller import ProvisioningCont
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import Removed, UngatingController
 from bayplan.runtime.core.api_object import LEASE, ApiObject
-from bayplan.runtime.core.clock import Clock, SystemClock
+from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.journal import FileJournal, InUse, Journal, NullJournal
@@ -102,9 +103,7 @@ class RunOptions:
     callback=lambda _, __, value: roles_of(value),
     help=f"The roles of this replica, separated by commas: {', '.join(KNOWN_ROLES)}.",
 )
-@click.option(
-    "--shadow", is_flag=True, help="Decide and record in the journal, but write nothing to the cluster."
-)
+@takes_shadow
 @click.option(
     "--elect/--no-elect",
     default=True,
@@ -139,8 +138,9 @@ class RunOptions:
 )
 @click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", show_default=True)
 def run(
-    kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool, elect: bool,
-    namespace: str, journal: Path | None, listen: str, webhook_listen: str, pod_batch_seconds: float | None,
+    kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool,
+    shadow_schedulers: tuple[str, ...], elect: bool, namespace: str, journal: Path | None,
+    listen: str, webhook_listen: str, pod_batch_seconds: float | None,
     settings: Settings, metrics_listen: str | None, metrics_cert_file: Path | None,
     metrics_key_file: Path | None, dashboard_listen: str, dashboard_names: tuple[str, ...],
     log_format: str, log_level: str,
@@ -155,6 +155,7 @@ def run(
     try:
         if pod_batch_seconds is not None:
             settings = replace(settings, ungating=UngatingSettings(pod_batch_seconds))
+        settings = shadowing(settings, shadow_schedulers, shadow=shadow)
         addresses = (listen, webhook_listen)
         _check_addresses(addresses)
         guarded = guarded_metrics(metrics_listen, metrics_cert_file, metrics_key_file)
@@ -355,19 +356,6 @@ def _loop(
     decisions = decision_log(roles, journal, shadow=options.shadow)
     meter = Meter(clock, metrics, admission_metrics, logs.logger("run").warning, decisions)
     return Loop(target, roles, journal, may_write=may_write, observer=meter, containment=contained)
-
-
-def containment(metrics: Metrics, clock: Clock) -> Containment:
-    """Contains the errors of one object, gang or thread: they are logged with a traceback, and counted."""
-    log = logs.logger("containment")
-
-    def report(sentence: str, error: BaseException, **facts: str) -> None:
-        log.error(sentence, exc_info=error, **facts)
-
-    def slow(seconds: float, where: str, kind: str, name: str) -> None:
-        log.warning(f"{where} of {kind} {name} took {seconds:.1f} s".replace("  ", " "))
-
-    return Containment(report, metrics.contained, clock, slow)
 
 
 def _elect(
