@@ -28,6 +28,7 @@ READ: Mapping[str, str] = {
     "axe-playwright-python": "MIT AND MPL-2.0",
     "docutils": "CC0-1.0 AND BSD-2-Clause",
     "jsonpointer": "BSD-3-Clause",
+    "protobuf": "BSD-3-Clause",
 }
 """Packages whose metadata is not clear, and the licence that their files have. docutils: a public domain
 dedication; the one file under the GPL is an Emacs mode, which the wheel does not contain.

@@ -18,12 +18,15 @@ from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import Controller, Recorder, Settled
 from bayplan.runtime.core.deciding import Deciding
 from bayplan.runtime.core.intake import EventIntake
+from bayplan.runtime.core.spans import NO_SPANS, Spans
 
 PAUSE_FACTOR = 2.0  # times the duration of a cycle: events that arrive meanwhile are decided on together
 
 
 class Observer:
     """Observes the cost of decisions; this one has no stopwatch, as virtual time has none."""
+
+    spans: Spans = NO_SPANS
 
     def stopwatch(self) -> Callable[[], float]:
         """A function that returns the seconds since it was made."""
@@ -130,6 +133,15 @@ class Loop:
         view = controller.snapshot(now)
         if view is None:
             return False
+        with self.observer.spans.span("decide", role=controller.name) as span:
+            plan = self._carry_out(controller, view, now, elapsed)
+            if self.observer.spans.enabled:
+                gangs = {action.gang for action in plan.actions}
+                span.note(gangs=len(gangs), actions=len(plan.actions), undecided=len(plan.undecided))
+        return True
+
+    def _carry_out(self, controller: Controller, view: Any, now: float, elapsed: Callable[[], float]) -> Plan:
+        """Decide on a snapshot, and submit the writes."""
         taken = elapsed()
         plan = self.deciding.plan(controller, view, now)
         self.observer.decided(plan, taken, elapsed() - taken)
@@ -151,7 +163,7 @@ class Loop:
         writes, _ = self.containment.attempt(_lazily(controller.encode, plan, now), "encode", controller.name)
         self.backend.submit(writes)
         self._settle_unwritten(controller, plan, now)
-        return True
+        return plan
 
     def _settle_unwritten(self, controller: Controller, plan: Plan, now: float) -> None:
         """Settle actions that could not be encoded as refused: they are not assumed any longer."""
