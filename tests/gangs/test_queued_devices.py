@@ -15,6 +15,7 @@ from bayplan.dialects.kueue.fields.counting import DeviceClassMapping, Uncounted
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.core.clock import VirtualClock
 from tests.support.api_objects import container, job
+from tests.support.device_site import DeviceApi
 
 Object = dict[str, Any]
 PODS = Kind("", "v1", "Pod", "pods")
@@ -315,3 +316,48 @@ def test_a_gang_whose_template_is_missing_is_admitted_when_it_exists() -> None:
     assert site.condition("train")["status"] == "True"
     assert site.condition("train", "Requeued") == {}
     assert "" not in site.hosts("train")
+
+
+def test_queued_gangs_wait_for_the_group_of_devices_and_run_when_it_appears() -> None:
+    site = Site()
+    site.template("four")
+    api = DeviceApi(site.store)
+    api.switch_off()
+    site.job("train", 2, resourceClaimTemplateName="four")
+    plain = job(
+        "plain", {"spec": {"restartPolicy": "Never", "containers": [container(requests={"cpu": "1"})]}}, 1,
+        labels={"kueue.x-k8s.io/queue-name": "all"},
+    )  # fmt: skip
+    plain["spec"]["template"]["spec"]["schedulerName"] = "bayplan"
+    site.store.create(JOBS, plain, "default")
+    for _ in range(60):
+        site.home.step()
+        site.home.clock.advance(0.5)
+    assert site.condition("plain")["status"] == "True"
+    assert site.condition("train")["status"] == "False"
+    assert 'ResourceClaimTemplate.resource.k8s.io "four" not found' in site.condition("train")["message"]
+    api.switch_on()
+    site.run(60)
+    assert site.condition("train")["status"] == "True"
+    assert "" not in site.hosts("train")
+
+
+def test_the_group_of_devices_goes_away_while_gangs_run_and_comes_back() -> None:
+    site = Site()
+    site.template("four")
+    site.job("first", 2, resourceClaimTemplateName="four")
+    site.run()
+    assert "" not in site.hosts("first")
+    api = DeviceApi(site.store)
+    api.switch_off()
+    site.job("second", 2, resourceClaimTemplateName="four")
+    for _ in range(60):
+        site.home.step()
+        site.home.clock.advance(0.5)
+    assert site.condition("first", "Evicted") == {}
+    assert site.condition("second").get("status") != "True"
+    api.switch_on()
+    site.run(60)
+    assert site.condition("first", "Evicted") == {}
+    assert "" not in site.hosts("second")
+    assert {rack_of(host) for host in site.hosts("first")} != {rack_of(host) for host in site.hosts("second")}

@@ -20,6 +20,10 @@ from bayplan.model.node_rules import NodeSelectorTerm
 from bayplan.model.pod import PodKey
 
 KINDS = (CLAIMS, CLASSES, SLICES, *TAINT_RULES)
+NOT_READABLE = (
+    f"ResourceClaims of {CLAIMS.api_version} cannot be read: either the cluster does not serve them "
+    "(Kubernetes 1.34 and later do), or the scheduler may not list them"
+)
 NEEDS_MAX = 4096
 
 
@@ -41,6 +45,7 @@ class DeviceObjects:
 
     def __init__(self) -> None:
         self.selectors = DeviceSelectors()
+        self.readable = True  # whether the cluster lets us read claims
         self.claims: dict[DeviceClaimKey, DeviceClaim] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.slices: dict[str, DeviceSlice] = {}  # with the taints of rules
@@ -68,6 +73,14 @@ class DeviceObjects:
             return
         yield DeviceObjectLost(item) if gone else DeviceObjectSeen(item)
 
+    def synced(self, event: Event) -> bool:
+        """All objects of a kind were reported. Returns whether that concerns every pod with claims."""
+        readable = bool(event.version)
+        if event.kind != CLAIMS or readable == self.readable:
+            return False
+        self.readable = readable
+        return True
+
     def _slice(self, item: DeviceSlice, gone: bool) -> Iterator[Change]:
         before = self.slices.get(item.name)
         if before is not None and (gone or before != item):
@@ -87,6 +100,8 @@ class DeviceObjects:
         entries = wire.spec.resource_claims or ()
         if not entries:
             return NO_NEED
+        if not self.readable:
+            return DeviceNeed(reason=NOT_READABLE)
         statuses = wire.status.resource_claim_statuses or ()
         pod = ClaimingPod(key.namespace, key.name, wire.metadata.uid, entries, statuses)
         found = resolve_claims(pod, self.claims, self.classes)

@@ -122,6 +122,8 @@ class SchedulingDecoder:
 
     def _decode(self, event: Event) -> Iterator[Change]:
         if event.happened is Happened.SYNCED:
+            if self.devices.synced(event):
+                yield from self._pods_with_claims()
             return
         gone, obj, meta = event.happened is Happened.GONE, event.object, event.object.metadata
         match event.kind.kind:
@@ -215,6 +217,10 @@ class SchedulingDecoder:
         """Claims and classes decide which pending pods wait for their claims."""
         yield from self.devices.changes(event)
         for key in self.devices.dependents(event.kind.kind, event.object):
+            yield from self._pod(key, self.pending[key.namespace][key])
+
+    def _pods_with_claims(self) -> Iterator[Change]:
+        for key in sorted(self.devices.waiting, key=str):
             yield from self._pod(key, self.pending[key.namespace][key])
 
     def _device_need(self, key: PodKey, wire: PodWire) -> DeviceNeed:
