@@ -20,7 +20,7 @@ from bayplan.cli.live.list_groups import (
 )
 from bayplan.cli.live.list_queues import queue_records, queue_tables
 from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, scheduled_table
-from bayplan.cli.live.list_topologies import devices_by_class, topology_records, topology_tables
+from bayplan.cli.live.list_topologies import live_devices, topology_records, topology_tables
 from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.live.state import ClusterTarget, checked_namespace, cluster_options
 from bayplan.cli.render.tables import say, say_json
@@ -101,9 +101,9 @@ def topologies(target: ClusterTarget, all_namespaces: bool, output: str | None) 
     del all_namespaces  # topologies are cluster-scoped
     with target.live() as live:
         if output == JSON:
-            say_json(topology_records(live, devices_by_class(live)))
+            say_json(topology_records(live, live_devices(live)))
         elif live.state.usage.topologies:
-            say(topology_tables(live, wide=output == WIDE, devices=devices_by_class(live)))
+            say(topology_tables(live, wide=output == WIDE, devices=live_devices(live)))
         else:
             live.require_queues()
             echo("no Topology is defined", err=True)

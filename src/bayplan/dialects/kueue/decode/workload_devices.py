@@ -149,11 +149,11 @@ class WorkloadDevices:
             replace(one, per_pod=_sum(one.per_pod, counted[one.name])) if counted.get(one.name) else one
             for one in queued_gang.requests
         )
-        devices = {name: _devices_of(mine) for name, mine in claims.items()} if self.places else {}
+        devices = {name: devices_of(mine) for name, mine in claims.items()} if self.places else {}
         text = repr((counted, devices, refusal)).encode()
         return replace(
             queued_gang,
-            gang=replace(queued_gang.gang, root=_with_templates(queued_gang.gang.root, devices)),
+            gang=replace(queued_gang.gang, root=with_templates(queued_gang.gang.root, devices)),
             requests=requests,
             shape=f"{queued_gang.shape} {hashlib.sha256(text).hexdigest()}" if queued_gang.shape else "",
             refusal=refusal,
@@ -207,7 +207,7 @@ class WorkloadDevices:
         return matching, ""
 
 
-def _devices_of(claims: list[tuple[PodClaim, DeviceClaim]]) -> PodDevices:
+def devices_of(claims: list[tuple[PodClaim, DeviceClaim]]) -> PodDevices:
     """What one pod needs. Claims from templates are its own; one that has devices decides on the nodes."""
     new: list[DeviceClaim] = []
     shared: list[DeviceClaimKey] = []
@@ -223,14 +223,14 @@ def _devices_of(claims: list[tuple[PodClaim, DeviceClaim]]) -> PodDevices:
     return PodDevices(tuple(dict.fromkeys(new)), tuple(dict.fromkeys(shared)), tuple(dict.fromkeys(reach)))
 
 
-def _with_templates(root: Group, devices: Mapping[str, PodDevices]) -> Group:
+def with_templates(root: Group, devices: Mapping[str, PodDevices]) -> Group:
     """The tree with the devices of its pod sets."""
     if not devices:
         return root
 
     def with_devices(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):
-            return _with_templates(member, devices)
+            return with_templates(member, devices)
         if member.name not in devices:
             return member
         return replace(
