@@ -76,13 +76,16 @@ class Site:
         body = job(name, template, pods, labels=labels, completionMode="Indexed")
         self.store.create(JOBS, body, "default")
 
-    def run(self, seconds: float = 6.0) -> None:
+    def steps(self, seconds: float) -> None:
         clock = self.home.clock
         assert isinstance(clock, VirtualClock)
         for _ in range(int(seconds * 2)):
             for _ in range(5):
                 self.home.step()
             clock.advance(0.5)
+
+    def run(self, seconds: float = 6.0) -> None:
+        self.steps(seconds)
         held = [one for claim in self.store.list(CLAIMS).items for one in devices(claim)]
         assert len(held) == len(set(held)), "a device is allocated twice"
 
@@ -330,9 +333,7 @@ def test_queued_gangs_wait_for_the_group_of_devices_and_run_when_it_appears() ->
     )  # fmt: skip
     plain["spec"]["template"]["spec"]["schedulerName"] = "bayplan"
     site.store.create(JOBS, plain, "default")
-    for _ in range(60):
-        site.home.step()
-        site.home.clock.advance(0.5)
+    site.steps(30.0)
     assert site.condition("plain")["status"] == "True"
     assert site.condition("train")["status"] == "False"
     assert 'ResourceClaimTemplate.resource.k8s.io "four" not found' in site.condition("train")["message"]
@@ -351,9 +352,7 @@ def test_the_group_of_devices_goes_away_while_gangs_run_and_comes_back() -> None
     api = DeviceApi(site.store)
     api.switch_off()
     site.job("second", 2, resourceClaimTemplateName="four")
-    for _ in range(60):
-        site.home.step()
-        site.home.clock.advance(0.5)
+    site.steps(30.0)
     assert site.condition("first", "Evicted") == {}
     assert site.condition("second").get("status") != "True"
     api.switch_on()

@@ -15,6 +15,7 @@ from bayplan.dialects.kueue.decode.workload_devices import with_templates
 from bayplan.explanation.devices import device_lines
 from bayplan.model.assignment import Placement
 from bayplan.model.devices.claims import DeviceAllocation, DeviceClaim, DeviceClaimKey, PodDevices
+from bayplan.model.devices.inventory import DeviceClass, DeviceSlice
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.node import Node
 from bayplan.model.pod import PodKey
@@ -50,7 +51,8 @@ class PlacementDevices:
         self.inputs = inputs
         self.state = DeviceState(inputs.objects.selectors.select)
         known = inputs.objects
-        for item in (*known.classes.values(), *known.slices.values(), *known.claims.values()):
+        found: list[DeviceClaim | DeviceClass | DeviceSlice] = [*known.classes.values()]
+        for item in (*found, *known.slices.values(), *known.claims.values()):
             self.state.seen(item)
         self.pods = PodIndex()
         self.nodes = node_index_of(table_of(objects(list(nodes))), self.pods.slots)

@@ -52,6 +52,8 @@ class DeviceObjects:
         self.taint_rules = TaintRules()
         self.waiting: dict[PodKey, frozenset[DeviceClaimKey]] = {}  # pending pods with claims
         self.pods: dict[DeviceClaimKey, set[PodKey]] = {}
+        self.named: dict[PodKey, frozenset[DeviceClaimKey]] = {}  # claims that pods name themselves
+        self.users: dict[DeviceClaimKey, set[PodKey]] = {}  # the same by claim
         self._needs: dict[PodDevices, PodDevices] = {}
 
     def changes(self, event: Event) -> Iterator[Change]:
@@ -111,8 +113,39 @@ class DeviceObjects:
             one["resourceClaimName"]: one.get("name", "") for one in statuses if one.get("resourceClaimName")
         }
         for entry in entries:
-            titles.pop(entry.get("resourceClaimName") or "", None)
+            name = entry.get("resourceClaimName") or ""
+            if self.users.get(DeviceClaimKey(key.namespace, name)) == {key}:
+                titles.setdefault(name, entry.get("name", ""))  # as good as its own
+            else:
+                titles.pop(name, None)
         return self._need(found.claims, titles)
+
+    def name(self, key: PodKey, wire: PodWire | None) -> list[PodKey]:
+        """Note which claims a pod names itself; None: it is gone or over.
+
+        Returns the pods that had such a claim to themselves until now, or have from now on.
+        """
+        entries = () if wire is None else wire.spec.resource_claims or ()
+        names = (one.get("resourceClaimName") for one in entries)
+        now = frozenset(DeviceClaimKey(key.namespace, name) for name in names if name)
+        before = self.named.get(key, frozenset())
+        if now == before:
+            return []
+        concerned: set[PodKey] = set()
+        for claim in before ^ now:
+            others = self.users.get(claim, set()) - {key}
+            if len(others) == 1:
+                concerned |= others
+            users = others | {key} if claim in now else others
+            if users:
+                self.users[claim] = users
+            else:
+                del self.users[claim]
+        if now:
+            self.named[key] = now
+        else:
+            del self.named[key]
+        return sorted((pod for pod in concerned if pod in self.waiting), key=str)
 
     def forget(self, key: PodKey) -> None:
         """A pod is gone, or pending no more."""
@@ -133,7 +166,7 @@ class DeviceObjects:
             self.pods.setdefault(claim, set()).add(key)
 
     def _need(self, claims: tuple[DeviceClaim, ...], titles: Mapping[str, str]) -> DeviceNeed:
-        """`titles`: what the pod calls each of its own claims; others may be shared."""
+        """`titles`: what the pod calls the claims that no other pod uses; others may be shared."""
         new: list[DeviceClaim] = []
         names: list[DeviceClaimKey] = []
         reach: list[tuple[NodeSelectorTerm, ...]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from sys import intern
 
 from bayplan.dialects.api import Event, Happened, Kind
@@ -123,7 +123,7 @@ class SchedulingDecoder:
     def _decode(self, event: Event) -> Iterator[Change]:
         if event.happened is Happened.SYNCED:
             if self.devices.synced(event):
-                yield from self._pods_with_claims()
+                yield from self._pods_again(sorted(self.devices.waiting, key=str))
             return
         gone, obj, meta = event.happened is Happened.GONE, event.object, event.object.metadata
         match event.kind.kind:
@@ -183,13 +183,19 @@ class SchedulingDecoder:
             yield ImagesSeen(name, images)
 
     def _pod(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None = None) -> Iterator[Change]:
+        over = wire.status.phase in FINISHED
+        concerned = self.devices.name(key, None if over else wire) if wire.spec.resource_claims else ()
+        yield from self._published(key, wire, template)
+        yield from self._pods_again(concerned)
+
+    def _published(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None) -> Iterator[Change]:
         pod, before = self._decode_pod(key, wire, template), self.pods.get(key)
         if before == pod:
             if key in self.devices.waiting:  # which claims are its own may have changed
                 self._pending(key, wire)
             return
         if before is not None and before.uid != pod.uid:
-            yield from self._pod_gone(key)
+            yield from self._lost(key)
         elif before is not None and before.gang != pod.gang:
             yield from self._leave_replica(before)
         self.pods[key] = pod
@@ -207,6 +213,10 @@ class SchedulingDecoder:
             self.devices.watch(key, wire)
 
     def _pod_gone(self, key: PodKey) -> Iterator[Change]:
+        yield from self._lost(key)
+        yield from self._pods_again(self.devices.name(key, None))
+
+    def _lost(self, key: PodKey) -> Iterator[Change]:
         self._not_pending(key)
         pod = self.pods.pop(key, None)
         yield PodLost(key)
@@ -216,11 +226,11 @@ class SchedulingDecoder:
     def _device_object(self, event: Event) -> Iterator[Change]:
         """Claims and classes decide which pending pods wait for their claims."""
         yield from self.devices.changes(event)
-        for key in self.devices.dependents(event.kind.kind, event.object):
-            yield from self._pod(key, self.pending[key.namespace][key])
+        yield from self._pods_again(self.devices.dependents(event.kind.kind, event.object))
 
-    def _pods_with_claims(self) -> Iterator[Change]:
-        for key in sorted(self.devices.waiting, key=str):
+    def _pods_again(self, keys: Iterable[PodKey]) -> Iterator[Change]:
+        """Pending pods, for which the objects that they depend on mean something else now."""
+        for key in keys:
             yield from self._pod(key, self.pending[key.namespace][key])
 
     def _device_need(self, key: PodKey, wire: PodWire) -> DeviceNeed:
