@@ -97,8 +97,8 @@ class DeviceObjects:
             return sorted(self.pods.get(key, ()), key=str)
         return sorted(self.waiting, key=str) if kind == CLASSES.kind else []
 
-    def need(self, key: PodKey, wire: PodWire) -> DeviceNeed:
-        """What a pending pod needs."""
+    def need(self, key: PodKey, wire: PodWire, *, shares: bool = False) -> DeviceNeed:
+        """What a pending pod needs. `shares`: claims that it names may be promised to further pods."""
         entries = wire.spec.resource_claims or ()
         if not entries:
             return NO_NEED
@@ -114,7 +114,7 @@ class DeviceObjects:
         }
         for entry in entries:
             name = entry.get("resourceClaimName") or ""
-            if self.users.get(DeviceClaimKey(key.namespace, name)) == {key}:
+            if not shares and self.users.get(DeviceClaimKey(key.namespace, name)) == {key}:
                 titles.setdefault(name, entry.get("name", ""))  # as good as its own
             else:
                 titles.pop(name, None)

@@ -237,7 +237,7 @@ class SchedulingDecoder:
         """What a pending pod needs. A pod that is bound needed what it needed before."""
         before = self.pods.get(key)
         if not node_name(wire):
-            return self.devices.need(key, wire)
+            return self.devices.need(key, wire, shares=self.slot_of(wire) is not None)
         if before is None or before.uid != wire.metadata.uid:
             return NO_NEED
         return DeviceNeed(before.spec.signature.devices, before.spec.device_claims, before.spec.new_claims)
