@@ -203,6 +203,15 @@ def test_what_quota_cannot_count_is_refused_in_the_words_of_kueue(request_: Obje
     assert (requeued["status"], requeued["reason"], requeued["message"]) == ("False", "Inadmissible", words)
 
 
+def test_a_class_that_is_counted_by_sources_is_refused_with_that_reason() -> None:
+    site = Site(device_classes=(), by_sources=(CLASS,))
+    site.template("four")
+    site.job("train", 2, resourceClaimTemplateName="four")
+    site.run()
+    assert site.condition("train")["reason"] == "Misconfigured"
+    assert f"DeviceClass {CLASS} is mapped with sources" in site.condition("train")["message"]
+
+
 def test_a_job_that_is_refused_does_not_keep_a_strict_queue_waiting() -> None:
     site = Site(strategy="StrictFIFO")
     site.template("it", **REFUSED[0][0])

@@ -223,7 +223,7 @@ def device_classes(field: Field) -> tuple[DeviceClassMapping, ...]:
         _at_most(names, CLASSES_MAX)
         for entry in names.items():
             before = resource_of.setdefault(_label_key(entry), resource)
-            if before != resource:
+            if before != resource and not item.at("sources").present:  # each source may count another thing
                 entry.error(f"is already mapped to the resource {before}")
         found.append(DeviceClassMapping(resource, tuple(entry.text() for entry in names.items())))
     return tuple(found)

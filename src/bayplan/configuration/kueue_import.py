@@ -193,7 +193,7 @@ def _read_resources(field: Field, values_by_part: Given) -> Iterator[str]:
 
 
 def _read_device_classes(field: Field, values_by_part: Given) -> Iterator[str]:
-    """Classes that are counted by counters or capacities are not mapped: such gangs are refused."""
+    """Classes that are counted by counters or capacities are not mapped: gangs that claim them are refused."""
     if not field.present:
         return
     for at, mapping in enumerate(field.items()):
@@ -201,5 +201,8 @@ def _read_device_classes(field: Field, values_by_part: Given) -> Iterator[str]:
         if mapping.at("sources").present:
             yield f"resources.deviceClassMappings[{at}].sources"
     found = device_classes(field)
-    counted = [not mapping.at("sources").present for mapping in field.items()]
-    values_by_part.setdefault("resources", {})["device_classes"] = tuple(compress(found, counted))
+    by_sources = [mapping.at("sources").present for mapping in field.items()]
+    resources = values_by_part.setdefault("resources", {})
+    resources["device_classes"] = tuple(compress(found, (not one for one in by_sources)))
+    uncounted = (name for one in compress(found, by_sources) for name in one.classes)
+    resources["by_sources"] = tuple(dict.fromkeys(uncounted))

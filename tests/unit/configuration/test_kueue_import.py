@@ -146,13 +146,15 @@ def test_resources() -> None:
             "deviceClassMappings": [
                 {"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com", "big.example.com"]},
                 {"name": "example.com/slices", "deviceClassNames": ["mig.example.com"], "sources": [{}]},
+                {"name": "example.com/memory", "deviceClassNames": ["mig.example.com"], "sources": [{}]},
             ],
         }
     )
     assert settings.resources.ignored == ("networking.example.com/",)
     assert [one.resource for one in settings.resources.transformations] == [rule["input"]]
     assert settings.scheduling == Profile(ignore_uncovered=True)
-    assert unused == ["resources.deviceClassMappings[1].sources"]
+    assert unused == [f"resources.deviceClassMappings[{at}].sources" for at in (1, 2)]
+    assert settings.resources.by_sources == ("mig.example.com",)
     assert settings.resources.device_classes == (
         DeviceClassMapping("example.com/gpus", ("gpu.example.com", "big.example.com")),
     )

@@ -94,6 +94,12 @@ def check_countable(entry: PodClaim, claim: DeviceClaim, counting: Counting, sho
         raise Refusal(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
     for request in claim.requests:
         name = request.asks[0].device_class
+        if name in counting.by_sources:
+            why = (
+                f"DeviceClass {name} is mapped with sources (counters or capacities), which quota does not "
+                "count here; map it without sources to count its devices, or set uncountedDevices to admit"
+            )
+            raise Refusal(f"{entry.path}.resourceClaimTemplateName: Forbidden: {why}")
         if name and not counting.resource_of(name):
             why = f"DeviceClass {name} is not mapped in DRA configuration for podset {entry.pod_set}"
             raise Refusal(f'{entry.path}.resourceClaimTemplateName: Not found: "{why}"')

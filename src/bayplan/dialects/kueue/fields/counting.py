@@ -44,6 +44,7 @@ class Counting:
     ignored: tuple[str, ...] = ()  # prefixes of resources that are neither counted nor transformed
     device_classes: tuple[DeviceClassMapping, ...] = ()
     uncounted_devices: UncountedDevices = UncountedDevices.REFUSE
+    by_sources: tuple[str, ...] = ()  # classes that Kueue counts by counters or capacities
 
     def resource_of(self, device_class: str) -> str:
         """The resource that devices of a class are counted as; empty if the class is not mapped."""
