@@ -193,7 +193,7 @@ def _read_resources(field: Field, values_by_part: Given) -> Iterator[str]:
 
 
 def _read_device_classes(field: Field, values_by_part: Given) -> Iterator[str]:
-    """Classes that are counted by counters or capacities are not mapped: gangs that claim them are refused."""
+    """Classes that are counted by counters or capacities are not mapped: their gangs are refused."""
     if not field.present:
         return
     for at, mapping in enumerate(field.items()):
