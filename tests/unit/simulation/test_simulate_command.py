@@ -88,6 +88,13 @@ def test_one_seed_gives_the_same_files_whatever_the_hash_seed(tmp_path: Path) ->
         (("--node-failures", "mtbf=0.001s repair=1s"), "more than 1,000,000 outages"),
         (("--node-failures", "nosuch.csv"), "nosuch.csv"),
         (("--leave-after", "-3"), "'-3' is no duration"),
+        (("--sweep", "racks=3..1"), "'racks=3..1' is no range of racks"),
+        (("--sweep", "racks=0..999"), "more than 64 values"),
+        (("--target", "p95 wait < 30m"), "--target needs --sweep"),
+        (("--sweep", "racks=0..1", "--target", "fast"), "'fast' is no target"),
+        (("--sweep", "racks=0..1", "--target", "p95 wait < soon"), "'soon' is no duration"),
+        (("--sweep", "racks=0..1", "--policy", "fifo", "--policy", "spread"), "for one policy"),
+        (("--cluster", "4 gpu=8", "--sweep", "racks=0..x"), "is no range"),
     ],
 )
 def test_a_wrong_option_is_answered_in_a_sentence(
@@ -148,3 +155,23 @@ def test_without_matplotlib_one_line_says_what_is_not_drawn(
     result = simulated(tmp_path, "--policy", "fifo")
     assert "No PNG images: matplotlib is not installed" in result.output
     assert not [*(tmp_path / "out").glob("*.png")]
+
+
+def test_a_sweep_names_the_fewest_racks_that_meet_a_target(tmp_path: Path) -> None:
+    work = "sizes: {8: 50, 32: 100}\ndurations: {600: 100}\njobs: 60\nload: 1.2\n"
+    target = ("--target", "p95 wait of 32-GPU gangs < 30m")
+    result = simulated(tmp_path, "--sweep", "racks=0..3", "--policy", "bayplan", *target, trace=work)
+    assert result.exit_code == 0, result.output
+    data = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert [row["hosts"] for row in data["runs"]] == [4, 6, 8, 10]
+    assert data["runs"][0]["meetsTarget"] is False
+    met = [row["racksAdded"] for row in data["runs"] if row["meetsTarget"]]
+    assert data["smallest"] == met[0] > 0
+    assert f"p95 wait of 32-GPU gangs < 30m: met with {met[0]} racks more" in result.output
+    assert data["runs"][0]["gpuHoursWaited"] > data["runs"][-1]["gpuHoursWaited"]
+
+
+def test_a_target_that_no_capacity_meets_is_said_so(tmp_path: Path) -> None:
+    work = "sizes: {32: 100}\ndurations: {600: 100}\njobs: 30\nload: 9\n"
+    result = simulated(tmp_path, "--sweep", "racks=0..1", "--target", "mean wait < 1s", trace=work)
+    assert "mean wait < 1s: not met with up to 1 racks more" in result.output

@@ -14,11 +14,11 @@ from bayplan.cli.config.read_files import InputDocument, InputProblem, read_file
 from bayplan.cli.live.forecast import ForecastResult, forecast
 from bayplan.cli.live.gangs import inactive_text, named
 from bayplan.cli.live.pending_explanation import Sections, pending_sections, request_lines
-from bayplan.cli.live.scheduled_plan import answer_parts, assume_admitted
-from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
 from bayplan.cli.live.state import ClusterTarget, Live, cluster_options
-from bayplan.cli.live.submissions import Submission, Submitted, submissions
-from bayplan.cli.live.what_if import ADD, ChangedCluster, WhatIf, changed_cluster, newly_started
+from bayplan.cli.planning.scheduled_plan import answer_parts, assume_admitted
+from bayplan.cli.planning.scheduled_submissions import ScheduledSubmission
+from bayplan.cli.planning.submissions import Submission, Submitted, submissions
+from bayplan.cli.planning.what_if import ADD, ChangedCluster, WhatIf, changed_cluster, newly_started
 from bayplan.cli.render.placements import drawn
 from bayplan.cli.render.tables import say, say_json
 from bayplan.dialects.kueue.status.decisions import encode_admission

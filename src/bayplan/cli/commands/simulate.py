@@ -19,10 +19,13 @@ from bayplan.model.profile import Profile
 from bayplan.simulation.reports.comparison import SimulationReport
 from bayplan.simulation.reports.images import can_draw, png
 from bayplan.simulation.reports.plots import seconds_in_words
+from bayplan.simulation.reports.sweep import SweepReport
+from bayplan.simulation.reports.wait_target import parse_target
 from bayplan.simulation.traces.cluster_shapes import InvalidShape, is_shape, parse_shape
 from bayplan.simulation.traces.readers import ReadOptions, TraceFormat, read_node_table, read_trace
 from bayplan.simulation.traces.trace_file import TraceError
 from bayplan.simulation.traces.workload import Trace
+from bayplan.simulation.virtual_time.added_racks import InvalidSweep, parse_sweep, with_racks
 from bayplan.simulation.virtual_time.disruptions import (
     NEVER,
     Disruptions,
@@ -87,6 +90,19 @@ POLICY_NAMES = tuple(known_policies(Profile()))
     "--leave-after", metavar="DURATION", default="", help="Jobs that wait longer leave the queue, such as 8h."
 )
 @click.option(
+    "--sweep",
+    metavar="RANGE",
+    default="",
+    help="Add racks like the largest one: 'racks=0..8'. Compares waiting times, for one policy.",
+)
+@click.option(
+    "--target",
+    "aim",
+    metavar="TARGET",
+    default="",
+    help="With --sweep: 'p95 wait of 64-GPU gangs < 30m'; names the smallest capacity that meets it.",
+)
+@click.option(
     "--gpus",
     type=click.IntRange(1, 1024),
     default=8,
@@ -114,6 +130,8 @@ def simulate(
     node_failures: str,
     job_failures: float,
     leave_after: str,
+    sweep: str,
+    aim: str,
     gpus: int,
     output: Path,
     settings: Settings,
@@ -125,13 +143,19 @@ def simulate(
     seed gives the same files.
     """
     slower = _slowdowns(slowdowns)
+    if aim and not sweep:
+        raise click.UsageError("--target needs --sweep: it names the smallest capacity of those tried")
+    if sweep and len(policies) > 1:
+        raise click.UsageError("--sweep compares capacities for one policy; give one")
     try:
+        racks = parse_sweep(sweep) if sweep else None
+        target = parse_target(aim) if aim else None
         given = () if cluster == OF_THE_TRACE else _nodes(cluster, gpus)
         trace = read_trace(path, ReadOptions(given, seed, rates), TraceFormat(form) if form else None)
         nodes = given or trace.nodes
         patience = seconds_of(leave_after) if leave_after else NEVER
         disruptions = Disruptions(_outages(node_failures, nodes, trace, seed), job_failures, patience)
-    except (TraceError, InvalidShape, InvalidDisruption) as error:
+    except (TraceError, InvalidShape, InvalidDisruption, InvalidSweep) as error:
         raise click.ClickException(str(error)) from None
     if not nodes:
         raise click.ClickException(f"{path} does not count any nodes; give the cluster with --cluster")
@@ -140,13 +164,44 @@ def simulate(
         level for level in run_settings.slowdowns if not any(level in one.labels for one in nodes)
     ]:
         raise click.ClickException(f"--slowdown: no node has a label {unknown[0]}")
+    notes = _notes(trace, run_settings)
+    if racks is not None:
+        policy = (policies or DEFAULT_POLICIES)[0]
+        runs = _run_sweep(policy, racks, settings.profile, nodes, trace, run_settings)
+        _finish(SweepReport(trace.source, cluster, policy, seed, tuple(runs), target, notes), output)
+        return
     outcomes = _run_all(policies or DEFAULT_POLICIES, settings.profile, nodes, trace, run_settings, seed)
-    report = SimulationReport(trace.source, cluster, seed, tuple(outcomes), _notes(trace, run_settings))
+    _finish(SimulationReport(trace.source, cluster, seed, tuple(outcomes), notes), output)
+
+
+def _finish(report: SimulationReport | SweepReport, output: Path) -> None:
     _write(report, output)
     echo(report.text())
     echo(f"{output / 'report.html'} and {output / 'report.json'} written")
     if not can_draw():
         echo("No PNG images: matplotlib is not installed; `pip install 'bayplan[sim]'` adds it.", err=True)
+
+
+def _run_sweep(
+    policy: str,
+    racks: range,
+    profile: Profile,
+    nodes: Sequence[Node],
+    trace: Trace,
+    settings: RunSettings,
+) -> list[tuple[int, RunOutcome]]:
+    """One run for each number of racks, until an interrupt."""
+    found: list[tuple[int, RunOutcome]] = []
+    for count in racks:
+        try:
+            larger = with_racks(nodes, count)
+        except InvalidSweep as error:
+            raise click.ClickException(str(error)) from None
+        (outcome,) = _run_all((policy,), profile, larger, trace, settings, settings.seed)
+        found.append((count, outcome))
+        if outcome.interrupted:
+            break
+    return found
 
 
 def _run_all(
@@ -240,7 +295,7 @@ def _notes(trace: Trace, settings: RunSettings) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _write(report: SimulationReport, folder: Path) -> None:
+def _write(report: SimulationReport | SweepReport, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.json").write_text(report.json(), encoding="utf-8")
