@@ -9,7 +9,7 @@ import pytest
 from bayplan.backends.fake_controllers.device_claims import CLAIMS
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.batch_jobs import JOBS
-from bayplan.dialects.kueue.fields.counting import UncountedDevices
+from bayplan.dialects.kueue.fields.counting import CounterSource, DeviceClassMapping, UncountedDevices
 from bayplan.dialects.kueue.names import api_kinds
 from tests.support.api_objects import container, job
 from tests.support.device_site import DeviceApi
@@ -203,13 +203,35 @@ def test_what_quota_cannot_count_is_refused_in_the_words_of_kueue(request_: Obje
     assert (requeued["status"], requeued["reason"], requeued["message"]) == ("False", "Inadmissible", words)
 
 
-def test_a_class_that_is_counted_by_sources_is_refused_with_that_reason() -> None:
-    site = Site(device_classes=(), by_sources=(CLASS,))
+def test_a_class_that_is_counted_by_capacity_is_refused_with_that_reason() -> None:
+    site = Site(device_classes=(), by_capacity=(CLASS,))
     site.template("four")
     site.job("train", 2, resourceClaimTemplateName="four")
     site.run()
     assert site.condition("train")["reason"] == "Misconfigured"
-    assert f"DeviceClass {CLASS} is mapped with sources" in site.condition("train")["message"]
+    assert (
+        f"DeviceClass {CLASS} is mapped with a capacity as its source" in site.condition("train")["message"]
+    )
+
+
+def test_quota_counts_what_partitions_consume_of_a_counter() -> None:
+    """Of the devices that a request may get, the largest amount: two of three units are charged for each."""
+    source = CounterSource("units", CLASS, f'device.driver == "{CLASS}"')
+    site = Site(quota=9, device_classes=(DeviceClassMapping(RESOURCE, (CLASS,), (source,)),))
+    site.template("one", 1)
+    site.job("early", 1, resourceClaimTemplateName="one")
+    site.run()
+    words = 'Internal error: matched devices have no consumesCounters entry for counter "units"'
+    assert words in site.condition("early")["message"]
+    site.partitioned("units", (1, 3))
+    site.run()
+    (part,) = site.workload("early")["status"]["admission"]["podSetAssignments"]
+    assert part["resourceUsage"][RESOURCE] == "3"
+    site.job("second", 2, resourceClaimTemplateName="one")
+    site.job("third", 1, resourceClaimTemplateName="one")
+    site.run()
+    assert site.condition("second")["status"] == "True"
+    assert "insufficient unused quota" in site.condition("third")["message"]
 
 
 def test_a_job_that_is_refused_does_not_keep_a_strict_queue_waiting() -> None:

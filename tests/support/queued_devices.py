@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
@@ -88,6 +89,32 @@ class QueuedDevices:
         pod_set = {"name": "main", "count": pods, "template": template, "topologyRequest": topology}
         body = made("bare", queueName="all", podSets=[pod_set])
         self.store.create(api_kinds.WORKLOADS, body, "default")
+
+    def partitioned(self, counter: str, amounts: Sequence[int]) -> None:
+        """The devices of all hosts draw these amounts, in turns, on a counter of their host."""
+        for part in list(self.store.list(SLICES).items):
+            spec, name = part["spec"], part["metadata"]["name"]
+            pool = {**spec["pool"], "generation": 2, "resourceSliceCount": 2}
+            devices = [
+                {
+                    **one,
+                    "consumesCounters": [
+                        {
+                            "counterSet": "all",
+                            "counters": {counter: {"value": str(amounts[at % len(amounts)])}},
+                        }
+                    ],
+                }
+                for at, one in enumerate(spec["devices"])
+            ]
+            counters = [{"name": "all", "counters": {counter: {"value": "100"}}}]
+            self.store.patch(SLICES, "", name, {"spec": {"pool": pool, "devices": devices}})
+            both = {key: spec[key] for key in ("driver", "nodeName")}
+            body = {
+                "metadata": {"name": f"{name}-all"},
+                "spec": {**both, "pool": pool, "sharedCounters": counters},
+            }
+            self.store.create(SLICES, body)
 
     def assigned(self, name: str) -> list[str]:
         """The hosts that a Workload is admitted to."""
