@@ -108,6 +108,7 @@ bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, a gang of 1,0
 bench-devices: $(STAMP) ## Measure a gang of 1,000 pods with devices by claim, and plain pods with claims beside kube-scheduler
 	@$(BIN)/python -m tests.benchmarks.devices
 	@$(BIN)/python -m tests.benchmarks.device_pods
+	@$(BIN)/python -m tests.benchmarks.device_pods --named
 
 bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot
 	@$(BIN)/python -m tests.benchmarks.segments
