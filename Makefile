@@ -8,6 +8,7 @@ FIRST  ?= 0
 PLAY   ?=
 RECORD ?=
 WORKERS ?= 2
+FAST_WORKERS ?= 3
 SHUFFLE ?=
 SECONDS ?= 60
 SEED   ?= 1
@@ -23,7 +24,8 @@ RELEASE_STAMP := $(RELEASE)/stamp
 unexport PYTHONDONTWRITEBYTECODE
 
 # The tiers: tests/tiers.py says which test is in which. With SHUFFLE=7 the order is random, the same for the same number.
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(if $(SHUFFLE),--shuffle $(SHUFFLE))
+SHUFFLED = $(if $(SHUFFLE),--shuffle $(SHUFFLE))
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(SHUFFLED)
 CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'
 
 # What a run of `make test` leaves out, and how to run that; targets that run as well are not named.
@@ -64,8 +66,10 @@ $(STAMP): pyproject.toml requirements/dev.txt
 demo: $(STAMP) ## Start a cluster in memory, schedule the example jobs in it, and watch racks fill up
 	@$(BIN)/bayplan up
 
+# Three processes for two cores: some tests wait for processes and pages. Sources are compiled once before, not by each.
 test: $(STAMP) ## Run the tests that take minutes and need Python only; the conformance cases under CASES are among them
-	@status=0; CASES='$(CASES)' $(PYTEST) --tier fast --dist worksteal || status=$$?; \
+	@$(BIN)/python -m compileall -q -j 2 src >/dev/null; status=0; \
+	CASES='$(CASES)' $(BIN)/python -m pytest -n $(FAST_WORKERS) $(SHUFFLED) --tier fast --dist worksteal || status=$$?; \
 	echo '$(NOT_RUN)'; exit $$status
 
 control-plane: $(STAMP) ## Build what test-real needs (kube-apiserver, etcd, ..., helm), once; without Go nothing
