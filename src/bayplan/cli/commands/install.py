@@ -156,6 +156,7 @@ FIELDS = {
     "metrics_from": "networkPolicy.metricsFrom",
     "metrics_secure": "metrics.secure",
     "metrics_certificate": "metrics.certificateSecret",
+    "cert_manager": "webhooks.certManager.enabled",
     "roles": "roles",
 }
 """Options that have a value of their own in the chart."""
