@@ -4,6 +4,9 @@ PYTHON ?= python3
 CASES  ?= ../shared/cases
 ONLY   ?= *
 SEEDS  ?= 1000
+FIRST  ?= 0
+PLAY   ?=
+RECORD ?=
 WORKERS ?= 2
 SHUFFLE ?=
 SECONDS ?= 60
@@ -32,7 +35,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-simulate sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -105,6 +108,7 @@ bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, a gang of 1,0
 bench-devices: $(STAMP) ## Measure a gang of 1,000 pods with devices by claim, and plain pods with claims beside kube-scheduler
 	@$(BIN)/python -m tests.benchmarks.devices
 	@$(BIN)/python -m tests.benchmarks.device_pods
+	@$(BIN)/python -m tests.benchmarks.device_pods --named
 
 bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot
 	@$(BIN)/python -m tests.benchmarks.segments
@@ -118,11 +122,15 @@ bench-dashboard: $(STAMP) ## Measure the dashboard: pages at 100,000 hosts, 50 s
 bench-packing: $(STAMP) ## Measure GPU capacity allocated on the openb trace, ours and the published baselines
 	@$(BIN)/python -m tests.benchmarks.packing
 
+bench-simulate: $(STAMP) ## Measure `bayplan simulate`: 30,000 gangs on 847 hosts, 100,000 gangs on 10,000 hosts
+	@$(BIN)/python -m tests.benchmarks.simulate
+
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state
 
-sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
-	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
+sim: $(STAMP) ## Run SEEDS simulations from seed FIRST on (of one PLAY), with faults and checkers; RECORD=FILE adds them to a table
+	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(PLAY),--play $(PLAY)) \
+		$(if $(RECORD),--record '$(RECORD)' --commit "$$(git rev-parse --short HEAD)")
 
 fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API, place and the engine for SECONDS
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)

@@ -52,7 +52,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"render"},
         {"inputs"},
         {"live"},
-        {"listing", "migration"},
+        {"planning", "listing", "migration"},
         {"watching"},
         {"running"},
         {"commands"},

@@ -16,7 +16,7 @@ from bayplan.cli.listing.gang_listing import GangListing, list_gangs
 from bayplan.cli.listing.gang_selection import SORT_KEYS, GangSelection, sort_keys, words
 from bayplan.cli.live.list_groups import fair_queue_records, fair_queue_table, fair_queues
 from bayplan.cli.live.list_queues import queue_records, queue_tables
-from bayplan.cli.live.list_topologies import devices_by_class, topology_records, topology_tables
+from bayplan.cli.live.list_topologies import live_devices, topology_records, topology_tables
 from bayplan.cli.live.scheduled_state import read_scheduled
 from bayplan.cli.live.state import ClusterTarget, checked_namespace, cluster_options
 from bayplan.cli.render.redraw import STATE_COLOURS, Redraw, coloured, takes_colours
@@ -189,9 +189,9 @@ def topologies(target: ClusterTarget, all_namespaces: bool, output: str | None) 
     del all_namespaces  # topologies are cluster-scoped
     with target.live() as live:
         if output == JSON:
-            say_json(topology_records(live, devices_by_class(live)))
+            say_json(topology_records(live, live_devices(live)))
         elif live.state.usage.topologies:
-            say(topology_tables(live, wide=output == WIDE, devices=devices_by_class(live)))
+            say(topology_tables(live, wide=output == WIDE, devices=live_devices(live)))
         else:
             live.require_queues()
             echo("no Topology is defined", err=True)

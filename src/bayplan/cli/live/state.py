@@ -179,7 +179,8 @@ def read(live: Live) -> None:
 
     A cluster that does not serve the queue API may have gangs of other APIs: the rest is read.
     """
-    live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # long lists first
+    wanted = (NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS)  # long lists first
+    live.ahead.begin(kind for kind in wanted if kind not in live.lists)
     try:
         workloads = _seen(live, api_kinds.WORKLOADS)
     except NotServed as missing:
