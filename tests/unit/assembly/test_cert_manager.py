@@ -19,12 +19,13 @@ from bayplan.assembly import crds, manifests
 from bayplan.assembly.cert_manager import INJECT, SECRET_NAME
 from bayplan.assembly.install_settings import InstallSettings
 from bayplan.assembly.webhooks import WebhookEndpoint, Webhooks
+from bayplan.cli.commands.install import KINDS
 from bayplan.cli.commands.main import main
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.telemetry.metrics import Metrics
 from bayplan.runtime.webhooks.metrics_server import CertificateFiles
 from tests.support.listening import free_address
-from tests.unit.assembly.test_helm_chart import by_name, folder, helm, made_chart, nested, rendered
+from tests.unit.assembly.test_helm_chart import TUNED, by_name, folder, helm, made_chart, nested, rendered
 from tests.unit.runtime.webhooks.test_metrics_server import written
 
 Object = dict[str, Any]
@@ -133,3 +134,9 @@ def test_files_that_are_no_certificate_are_refused_before_anything_starts(
 ) -> None:
     result = CliRunner().invoke(main, ["run", *options])
     assert result.exit_code == 2 and told in result.stderr
+
+
+def test_install_and_uninstall_know_every_kind_that_values_can_ask_for() -> None:
+    values = nested(TUNED | OWN)
+    settings = InstallSettings(cert_manager=True, separate=True, metrics_secure=True, values=values)
+    assert {one["kind"] for one in manifests.manifests(settings)} <= set(KINDS)
