@@ -72,7 +72,7 @@ test: $(STAMP) ## Run the tests that take minutes and need Python only; the conf
 	CASES='$(CASES)' $(BIN)/python -m pytest -n $(FAST_WORKERS) $(SHUFFLED) --tier fast --dist worksteal || status=$$?; \
 	echo '$(NOT_RUN)'; exit $$status
 
-control-plane: $(STAMP) ## Build what test-real needs (kube-apiserver, etcd, ..., helm), once; without Go nothing
+control-plane: $(STAMP) ## Build what test-real needs (kube-apiserver, etcd, ..., helm, promtool), once; without Go nothing
 	@if [ "$$CI" = true ] || command -v go >/dev/null; then $(BIN)/python -m tools.controlplane build --all >/dev/null; fi
 
 test-real: control-plane ## Run the tests that need a real control plane, one for each of WORKERS

@@ -36,6 +36,7 @@ from bayplan.cli.running.metrics_options import (
 )
 from bayplan.cli.running.run_telemetry import containment, decision_log, open_spans
 from bayplan.cli.running.shadow_options import shadowing, takes_shadow
+from bayplan.cli.running.webhook_options import takes_webhooks, webhook_certificate
 from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
@@ -67,6 +68,7 @@ from bayplan.runtime.webhooks import probes as health
 from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.live_objects import LiveObjects
 from bayplan.runtime.webhooks.look_up_watch import LookUpWatch
+from bayplan.runtime.webhooks.metrics_server import CertificateFiles
 from bayplan.state.cluster.shared_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
@@ -89,6 +91,7 @@ class RunOptions:
     guarded: GuardedMetrics | None = None
     dashboard: DashboardOptions | None = None
     tracing: bool = False
+    certificate: CertificateFiles | None = None  # of the webhooks; None: of our own authority
 
 
 @click.command()
@@ -121,12 +124,7 @@ class RunOptions:
 @click.option(
     "--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz."
 )
-@click.option(
-    "--webhook-listen",
-    default="127.0.0.1:0",
-    show_default=True,
-    help="Address of the webhooks, if this replica serves them.",
-)
+@takes_webhooks
 @takes_guarded_metrics
 @takes_dashboard
 @click.option(
@@ -143,7 +141,8 @@ class RunOptions:
 def run(
     kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool,
     shadow_schedulers: tuple[str, ...], elect: bool, namespace: str, journal: Path | None,
-    listen: str, webhook_listen: str, pod_batch_seconds: float | None,
+    listen: str, webhook_listen: str, webhook_cert_file: Path | None, webhook_key_file: Path | None,
+    pod_batch_seconds: float | None,
     settings: Settings, metrics_listen: str | None, metrics_cert_file: Path | None,
     metrics_key_file: Path | None, dashboard_listen: str, dashboard_names: tuple[str, ...],
     log_format: str, log_level: str, tracing: bool,
@@ -168,6 +167,7 @@ def run(
             *(roles, shadow, elects, namespace, journal, *addresses, settings, guarded),
             dashboard=pages if DASHBOARD in roles else None,
             tracing=tracing,
+            certificate=webhook_certificate(webhook_cert_file, webhook_key_file),
         )
         status = _serve(kubeconfig, context, options)
     except (ApiError, InUse) as error:
@@ -325,7 +325,8 @@ def _serve_webhooks(
     def note(sentence: str, bug: BaseException | None) -> None:
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
-    endpoint = WebhookEndpoint(options.namespace, Address.parse(options.webhook_listen), converted())
+    address = Address.parse(options.webhook_listen)
+    endpoint = WebhookEndpoint(options.namespace, address, converted(), options.certificate)
     live = LiveObjects(backend.request, clock)
     owner = no_owner if grouper is None else grouper.cache.owner
     look_ups = LookUps(facts.queue, owner, facts.levels, live.controller, live.has_class)
