@@ -4,6 +4,9 @@ PYTHON ?= python3
 CASES  ?= ../shared/cases
 ONLY   ?= *
 SEEDS  ?= 1000
+FIRST  ?= 0
+PLAY   ?=
+RECORD ?=
 WORKERS ?= 2
 SHUFFLE ?=
 SECONDS ?= 60
@@ -125,8 +128,9 @@ bench-simulate: $(STAMP) ## Measure `bayplan simulate`: 30,000 gangs on 847 host
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state
 
-sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
-	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
+sim: $(STAMP) ## Run SEEDS simulations from seed FIRST on (of one PLAY), with faults and checkers; RECORD=FILE adds them to a table
+	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(PLAY),--play $(PLAY)) \
+		$(if $(RECORD),--record '$(RECORD)' --commit "$$(git rev-parse --short HEAD)")
 
 fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API, place and the engine for SECONDS
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)

@@ -47,7 +47,16 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"kinds"},
         {"http"},
     ),
-    "cli": ({"config"}, {"render"}, {"inputs"}, {"live"}, {"planning"}, {"watching"}, {"commands"}),
+    "cli": (
+        {"config"},
+        {"render"},
+        {"inputs"},
+        {"live"},
+        {"planning", "listing", "migration"},
+        {"watching"},
+        {"running"},
+        {"commands"},
+    ),
     "simulation": ({"traces"}, {"packing", "virtual_time"}, {"reports"}),
     "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}, {"shared"}),
 }
