@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bayplan.backends.fake_controllers.device_claims import CLAIMS
 from bayplan.model.pod import PodKey
-from tests.support.device_site import DeviceSite
+from tests.support.device_site import DRIVER, DeviceSite
+from tests.support.pod_site import Object
 
 
 @pytest.fixture
@@ -60,3 +62,33 @@ def test_a_claim_is_shared_as_long_as_two_pods_name_it(site: DeviceSite) -> None
     site.end("first")
     site.run(1)
     assert not shared("second")
+
+
+def test_a_pod_waits_until_the_binding_conditions_of_its_devices_hold(site: DeviceSite) -> None:
+    """Another scheduler allocated the claim, and the driver has yet to prepare the device."""
+    device = {"driver": DRIVER, "pool": "r1-n1", "device": "gpu-0"}
+    result = {**device, "request": "gpus", "bindingConditions": ["attached"]}
+    site.claim("mine")
+
+    def show(*conditions: Object) -> None:
+        status: Object = {"allocation": {"devices": {"results": [result]}}}
+        status["devices"] = [{**device, "conditions": list(conditions)}]
+        site.store.patch(CLAIMS, "default", "mine", {"status": status}, subresource="status")
+
+    show()
+    site.pod("p", claim="mine")
+    site.run(30)
+    assert site.on("p") == [""]
+    words = "device gpu.example.com/r1-n1/gpu-0 is not ready: its binding condition attached is not true"
+    assert f"ResourceClaim default/mine: {words}" in site.message("p")
+    show({"type": "attached", "status": "True"})
+    site.run(30)
+    assert all(site.on("p"))
+
+
+def test_the_reason_of_a_single_pod_has_the_name_of_its_claim(site: DeviceSite) -> None:
+    selector = {"cel": {"expression": f'device.attributes["{DRIVER}"].healthy'}}
+    site.claim("mine", selectors=[selector])
+    site.pod("p", claim="mine")
+    site.run(3)
+    assert "claim default/mine: selector #0 on device" in site.message("p")
