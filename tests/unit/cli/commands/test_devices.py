@@ -86,9 +86,9 @@ def planned(cluster: QueuedCluster, pods: int, template: str) -> list[str]:
 
 def test_explain_names_claim_request_and_step_with_the_number_of_nodes(cluster: QueuedCluster) -> None:
     lines = cluster.run("explain", "pod/greedy").output.splitlines()
-    assert "devices: claim mine: 5 x gpu; enough for 0 pods, on 0 of 4 nodes" in lines
+    assert "devices: claim five: 5 x gpu; enough for 0 pods, on 0 of 4 nodes" in lines
     assert (
-        "  claim mine, request r: on 4 nodes too few devices are published (asked for 5, at most 4)" in lines
+        "  claim five, request r: on 4 nodes too few devices are published (asked for 5, at most 4)" in lines
     )
 
 
