@@ -4,7 +4,11 @@ PYTHON ?= python3
 CASES  ?= ../shared/cases
 ONLY   ?= *
 SEEDS  ?= 1000
+FIRST  ?= 0
+PLAY   ?=
+RECORD ?=
 WORKERS ?= 2
+FAST_WORKERS ?= 3
 SHUFFLE ?=
 SECONDS ?= 60
 SEED   ?= 1
@@ -20,7 +24,8 @@ RELEASE_STAMP := $(RELEASE)/stamp
 unexport PYTHONDONTWRITEBYTECODE
 
 # The tiers: tests/tiers.py says which test is in which. With SHUFFLE=7 the order is random, the same for the same number.
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(if $(SHUFFLE),--shuffle $(SHUFFLE))
+SHUFFLED = $(if $(SHUFFLE),--shuffle $(SHUFFLE))
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(SHUFFLED)
 CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'
 
 # What a run of `make test` leaves out, and how to run that; targets that run as well are not named.
@@ -32,7 +37,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-forecast sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-forecast bench-simulate sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -61,11 +66,13 @@ $(STAMP): pyproject.toml requirements/dev.txt
 demo: $(STAMP) ## Start a cluster in memory, schedule the example jobs in it, and watch racks fill up
 	@$(BIN)/bayplan up
 
+# Three processes for two cores: some tests wait for processes and pages. Sources are compiled once before, not by each.
 test: $(STAMP) ## Run the tests that take minutes and need Python only; the conformance cases under CASES are among them
-	@status=0; CASES='$(CASES)' $(PYTEST) --tier fast --dist worksteal || status=$$?; \
+	@$(BIN)/python -m compileall -q -j 2 src >/dev/null; status=0; \
+	CASES='$(CASES)' $(BIN)/python -m pytest -n $(FAST_WORKERS) $(SHUFFLED) --tier fast --dist worksteal || status=$$?; \
 	echo '$(NOT_RUN)'; exit $$status
 
-control-plane: $(STAMP) ## Build what test-real needs (kube-apiserver, etcd, ..., helm), once; without Go nothing
+control-plane: $(STAMP) ## Build what test-real needs (kube-apiserver, etcd, ..., helm, promtool), once; without Go nothing
 	@if [ "$$CI" = true ] || command -v go >/dev/null; then $(BIN)/python -m tools.controlplane build --all >/dev/null; fi
 
 test-real: control-plane ## Run the tests that need a real control plane, one for each of WORKERS
@@ -105,6 +112,7 @@ bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, a gang of 1,0
 bench-devices: $(STAMP) ## Measure a gang of 1,000 pods with devices by claim, and plain pods with claims beside kube-scheduler
 	@$(BIN)/python -m tests.benchmarks.devices
 	@$(BIN)/python -m tests.benchmarks.device_pods
+	@$(BIN)/python -m tests.benchmarks.device_pods --named
 
 bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot
 	@$(BIN)/python -m tests.benchmarks.segments
@@ -121,11 +129,15 @@ bench-packing: $(STAMP) ## Measure GPU capacity allocated on the openb trace, ou
 bench-forecast: $(STAMP) ## Measure how well expected starts hold, on logs of HPC sites and Philly (LOG=KTH-SP2: only that one)
 	@$(BIN)/python -m tests.benchmarks.forecast $(if $(LOG),--log $(LOG))
 
+bench-simulate: $(STAMP) ## Measure `bayplan simulate`: 30,000 gangs on 847 hosts, 100,000 gangs on 10,000 hosts
+	@$(BIN)/python -m tests.benchmarks.simulate
+
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state
 
-sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
-	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
+sim: $(STAMP) ## Run SEEDS simulations from seed FIRST on (of one PLAY), with faults and checkers; RECORD=FILE adds them to a table
+	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(PLAY),--play $(PLAY)) \
+		$(if $(RECORD),--record '$(RECORD)' --commit "$$(git rev-parse --short HEAD)")
 
 fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API, place and the engine for SECONDS
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)

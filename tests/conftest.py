@@ -38,7 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """A CI machine has every extra, so that no test is left out there for want of one."""
     if config.getoption("tier") == FAST:
         collect_rarely()  # as in a process of the product
-    missing = [name for name in ("cel_expr_python", "cryptography", "highspy") if find_spec(name) is None]
+    missing = [
+        name
+        for name in ("cel_expr_python", "cryptography", "highspy", "matplotlib")
+        if find_spec(name) is None
+    ]
     if os.environ.get("CI") == "true" and missing:
         pytest.exit(f"not installed: {', '.join(missing)}; run `make venv`", returncode=1)
 

@@ -47,7 +47,17 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"kinds"},
         {"http"},
     ),
-    "cli": ({"config"}, {"render"}, {"inputs"}, {"live"}, {"starts"}, {"watching"}, {"commands"}),
+    "cli": (
+        {"config"},
+        {"render"},
+        {"inputs"},
+        {"live"},
+        {"starts"},
+        {"planning", "listing", "migration"},
+        {"watching"},
+        {"running"},
+        {"commands"},
+    ),
     "simulation": ({"traces", "forecast"}, {"packing", "virtual_time"}, {"reports"}),
     "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}, {"shared"}),
 }

@@ -1,4 +1,4 @@
-"""`make bench-dashboard`: pages at 100,000 hosts, streams, what they cost the loop, and a node that dies.
+"""`make bench-dashboard`: pages at 100,000 hosts, memory, streams, what they cost the loop, a node that dies.
 
 The picture is measured in Chromium with software rendering: it needs no GPU. Everything runs on one machine,
 so pages, streams and server share its cores; steps of the loop are measured in CPU time of its thread.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import gzip
 import itertools
 import json
@@ -46,6 +47,7 @@ STREAMS = 50
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 """Users: each may have 20 streams."""
 FIRST_S, PAYLOAD_BYTES, FRAME_MS, CORE, LOOP, DIES_S = 2.0, 1_000_000, 16.0, 0.10, 0.05, 2.0
+MEMORY, EVENTS = 0.05, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,45 @@ def pages(seconds: float, hosts: int) -> Iterator[Figure]:
         )
         browser.close()
     server.stop()
+
+
+def memory(events: int, hosts: int) -> Iterator[Figure]:
+    """Whether server and page keep more after many events than after the first tenth of them."""
+    from playwright.sync_api import sync_playwright
+
+    world, hub = World(hosts, GANGS), SnapshotHub()
+    hub.publish(world.snapshot())
+    server = DashboardServer(hub, NoAnswers(), free_address())
+    with sync_playwright() as started:
+        browser = started.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox", "--js-flags=--expose-gc", "--enable-precise-memory-info"],
+        )
+        page = browser.new_page(viewport={"width": 1600, "height": 900})
+        page.goto(server.url)
+        page.wait_for_function("() => globalThis.bayplanPicture?.frames.length")
+        used = []
+        for count in (events // 10, events - events // 10):
+            for _ in range(count):
+                world.change(100)
+                hub.publish(world.snapshot())
+                time.sleep(0.002)
+            page.wait_for_function(f"() => bayplanCluster.version >= {hub.version}", timeout=60_000)
+            gc.collect()
+            heap = page.evaluate("() => { gc(); return performance.memory.usedJSHeapSize; }")
+            used.append((heap, _resident()))
+            page_heap, kept = heap / 2**20, used[-1][1]
+            print(f"  version {hub.version:,}: heap of the page {page_heap:.1f} MiB, server {kept:.0f} MiB")
+        browser.close()
+    server.stop()
+    yield Figure("page memory after all events, change", used[1][0] / used[0][0] - 1.0, MEMORY, "parts")
+    yield Figure("server memory after all events, change", used[1][1] / used[0][1] - 1.0, MEMORY, "parts")
+
+
+def _resident() -> float:
+    """The memory of this process in MiB."""
+    text = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 async def follow(url: str, count: int, seconds: float) -> int:
@@ -308,10 +349,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--hosts", type=int, default=HOSTS)
-    parser.add_argument("--only", choices=("pages", "streams", "loop"))
+    parser.add_argument("--events", type=int, default=EVENTS, help="for the measurement of memory")
+    parser.add_argument("--only", choices=("pages", "memory", "streams", "loop"))
     chosen = parser.parse_args()
     parts: dict[str, Callable[[], Iterator[Figure]]] = {
         "pages": lambda: pages(chosen.seconds, chosen.hosts),
+        "memory": lambda: memory(chosen.events, chosen.hosts),
         "streams": lambda: streams(chosen.seconds, chosen.hosts),
         "loop": lambda: loop(chosen.seconds),
     }

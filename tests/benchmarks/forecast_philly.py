@@ -16,7 +16,7 @@ from bayplan.simulation.forecast.node_room import Measure, NodeCapacity, NodeRoo
 from bayplan.simulation.forecast.quota_room import NO_QUOTA
 from bayplan.simulation.forecast.run_times import RunRequest, RunTimeHistory
 from bayplan.simulation.traces.workload import GPU, Trace, TraceJob
-from bayplan.simulation.virtual_time.baseline_queue import BaselineQueue, NodeRule
+from bayplan.simulation.virtual_time.baseline_queue import Backfill, BaselineQueue, NodeRule
 from bayplan.simulation.virtual_time.virtual_run import RunSettings, VirtualRun
 
 HOSTS, GPUS = 96, 8
@@ -29,7 +29,7 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 def philly_forecasts(trace: Trace, every: int) -> Iterator[tuple[float, WaitMarks, float]]:
     """When some jobs arrived, the marks of their forecasts, and how long they waited."""
     nodes = [Node(name, {HOSTNAME: name}, {GPU: GPUS, PODS: 110}) for name in _names()]
-    queue = BaselineQueue(nodes, NodeRule.FIRST_FIT, backfill=True, seed=0)
+    queue = BaselineQueue(nodes, NodeRule.FIRST_FIT, Backfill.ANY, seed=0)
     outcome = VirtualRun("first fit, backfill", nodes, trace, queue, RunSettings()).run(lambda *_: None)
     jobs = [job for job, record in zip(trace.jobs, outcome.jobs, strict=True) if record.end is not None]
     records = [record for record in outcome.jobs if record.end is not None]

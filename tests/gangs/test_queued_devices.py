@@ -6,109 +6,29 @@ from typing import Any
 
 import pytest
 
-from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
-from bayplan.backends.fake_controllers.device_claims import CLAIMS, TEMPLATES
-from bayplan.configuration.settings import DEFAULTS, merged
+from bayplan.backends.fake_controllers.device_claims import CLAIMS
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.batch_jobs import JOBS
-from bayplan.dialects.kueue.fields.counting import DeviceClassMapping, UncountedDevices
+from bayplan.dialects.kueue.fields.counting import CounterSource, DeviceClassMapping, UncountedDevices
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.runtime.core.clock import VirtualClock
 from tests.support.api_objects import container, job
+from tests.support.device_site import DeviceApi
+from tests.support.queued_devices import (
+    CLASS,
+    HOSTS,
+    RACK,
+    RACKS,
+    RESOURCE,
+    SLICES,
+    devices,
+    rack_of,
+)
+from tests.support.queued_devices import QueuedDevices as Site
 
 Object = dict[str, Any]
-PODS = Kind("", "v1", "Pod", "pods")
 PRIORITIES = Kind(
     "kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False
 )
-SLICES = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)
-CLASS, RESOURCE = "gpu.example.com", "example.com/gpus"
-RACK = "topology.bayplan.dev/rack"
-HOSTS, RACKS, DEVICES = 2, 2, 4
-
-
-class Site:
-    """Racks of hosts with devices, and a queue whose quota counts the devices of the class."""
-
-    def __init__(
-        self, quota: int = HOSTS * RACKS * DEVICES, strategy: str = "BestEffortFIFO", **resources: Any
-    ) -> None:
-        counted = {"device_classes": (DeviceClassMapping(RESOURCE, (CLASS,)),), **resources}
-        settings = merged(DEFAULTS, {"resources": counted})
-        self.home = LocalCluster(
-            ClusterShape(1, RACKS, HOSTS, 0, DEVICES), VirtualClock(wall=1_800_000_000.0), settings=settings
-        )
-        self.store = self.home.store
-        labels = {"topology.bayplan.dev/block": "b01"}
-        self.store.create(api_kinds.FLAVORS, made("hosts", topologyName="data-centre", nodeLabels=labels))
-        cells = [{"name": RESOURCE, "nominalQuota": quota}, {"name": "cpu", "nominalQuota": 100}]
-        group = {"coveredResources": [RESOURCE, "cpu"], "flavors": [{"name": "hosts", "resources": cells}]}
-        queue = made(
-            "all",
-            namespaceSelector={},
-            resourceGroups=[group],
-            preemption={"withinClusterQueue": "LowerPriority"},
-            queueingStrategy=strategy,
-        )
-        self.store.create(api_kinds.CLUSTER_QUEUES, queue)
-        self.store.create(api_kinds.LOCAL_QUEUES, made("all", clusterQueue="all"), "default")
-
-    def template(self, name: str, count: int = DEVICES, **request: Any) -> None:
-        exactly = {"exactly": {"deviceClassName": CLASS, "count": count}}
-        spec = {"devices": {"requests": [{"name": "gpus", **(request or exactly)}]}}
-        self.store.create(TEMPLATES, made(name, spec=spec), "default")
-
-    def job(self, name: str, pods: int, queue: str = "all", importance: str = "", **claim: str) -> None:
-        """A job in one rack, each of whose pods has one claim."""
-        template = {
-            "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}},
-            "spec": {
-                "schedulerName": "bayplan",
-                "restartPolicy": "Never",
-                "containers": [container(requests={"cpu": "1"})],
-                "resourceClaims": [{"name": "own", **claim}],
-            },
-        }
-        labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
-        if importance:
-            labels["kueue.x-k8s.io/priority-class"] = importance
-        body = job(name, template, pods, labels=labels, completionMode="Indexed")
-        self.store.create(JOBS, body, "default")
-
-    def run(self, seconds: float = 6.0) -> None:
-        clock = self.home.clock
-        assert isinstance(clock, VirtualClock)
-        for _ in range(int(seconds * 2)):
-            for _ in range(5):
-                self.home.step()
-            clock.advance(0.5)
-        held = [one for claim in self.store.list(CLAIMS).items for one in devices(claim)]
-        assert len(held) == len(set(held)), "a device is allocated twice"
-
-    def workload(self, name: str) -> Object:
-        found = (one for one in self.store.list(api_kinds.WORKLOADS).items if name in one["metadata"]["name"])
-        return next(found)
-
-    def condition(self, name: str, kind: str = "QuotaReserved") -> Object:
-        conditions = self.workload(name).get("status", {}).get("conditions", ())
-        return next((one for one in conditions if one["type"] == kind), {})
-
-    def hosts(self, name: str) -> list[str]:
-        pods = [one for one in self.store.list(PODS).items if one["metadata"]["name"].startswith(name)]
-        return sorted(one["spec"].get("nodeName", "") for one in pods)
-
-
-def made(name: str, **spec: Any) -> Object:
-    return {"metadata": {"name": name}, "spec": spec}
-
-
-def devices(claim: Object) -> list[tuple[str, str]]:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    return [(one["pool"], one["device"]) for one in (allocation.get("devices") or {}).get("results", ())]
-
-
-def rack_of(host: str) -> str:
-    return host.split("-")[1]
 
 
 def test_a_queued_job_uses_quota_of_its_device_class_and_runs_in_one_rack() -> None:
@@ -176,16 +96,7 @@ def test_devices_promised_to_an_admitted_gang_without_pods_are_given_to_no_other
     site = Site()
     site.template("four")
     site.template("one", 1)
-    template = {
-        "metadata": {},
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [container(requests={"cpu": "1"})],
-            "resourceClaims": [{"name": "own", "resourceClaimTemplateName": "four"}],
-        },
-    }
-    pod_set = {"name": "main", "count": 3, "template": template, "topologyRequest": {"unconstrained": True}}
-    site.store.create(api_kinds.WORKLOADS, made("bare", queueName="all", podSets=[pod_set]), "default")
+    site.bare(3, {"unconstrained": True}, resourceClaimTemplateName="four")
     site.run()
     assert site.condition("bare")["status"] == "True"
     site.job("plain", 2, queue="", resourceClaimTemplateName="four")  # two hosts, and one is left
@@ -196,6 +107,35 @@ def test_devices_promised_to_an_admitted_gang_without_pods_are_given_to_no_other
     site.job("queued", 1, resourceClaimTemplateName="one")
     site.run()
     assert site.condition("queued")["reason"] != "QuotaReserved"
+
+
+def test_a_gang_whose_devices_another_scheduler_took_is_evicted_and_admitted_where_there_are_some() -> None:
+    site = Site()
+    site.template("four")
+    site.bare(2, {"required": RACK}, resourceClaimTemplateName="four")
+    site.run()
+    before = site.assigned("bare")
+    assert len(before) == HOSTS
+    site.foreign_pod("foreign", before[0], 1)
+    site.run()
+    assert f"Other pods were bound to node(s) {before[0]}" in site.condition("bare", "Evicted")["message"]
+    after = site.assigned("bare")
+    assert len(after) == HOSTS
+    assert rack_of(after[0]) != rack_of(before[0])
+    assert site.condition("bare")["status"] == "True"
+
+
+def test_a_gang_waits_for_devices_that_a_driver_withdrew_and_for_those_of_a_pod_that_leaves() -> None:
+    site = Site()
+    site.template("four")
+    site.bare(2, {"required": RACK}, resourceClaimTemplateName="four")
+    site.run()
+    before = site.assigned("bare")
+    (part,) = (one for one in site.store.list(SLICES).items if one["spec"].get("nodeName") == before[0])
+    site.store.delete(SLICES, "", part["metadata"]["name"])
+    site.run(30)
+    assert site.assigned("bare") == before
+    assert site.condition("bare", "Evicted") == {}
 
 
 def test_a_more_important_gang_preempts_one_that_uses_quota_and_devices() -> None:
@@ -263,6 +203,37 @@ def test_what_quota_cannot_count_is_refused_in_the_words_of_kueue(request_: Obje
     assert (requeued["status"], requeued["reason"], requeued["message"]) == ("False", "Inadmissible", words)
 
 
+def test_a_class_that_is_counted_by_capacity_is_refused_with_that_reason() -> None:
+    site = Site(device_classes=(), by_capacity=(CLASS,))
+    site.template("four")
+    site.job("train", 2, resourceClaimTemplateName="four")
+    site.run()
+    assert site.condition("train")["reason"] == "Misconfigured"
+    assert (
+        f"DeviceClass {CLASS} is mapped with a capacity as its source" in site.condition("train")["message"]
+    )
+
+
+def test_quota_counts_what_partitions_consume_of_a_counter() -> None:
+    """Of the devices that a request may get, the largest amount: two of three units are charged for each."""
+    source = CounterSource("units", CLASS, f'device.driver == "{CLASS}"')
+    site = Site(quota=9, device_classes=(DeviceClassMapping(RESOURCE, (CLASS,), (source,)),))
+    site.template("one", 1)
+    site.job("early", 1, resourceClaimTemplateName="one")
+    site.run()
+    words = 'Internal error: matched devices have no consumesCounters entry for counter "units"'
+    assert words in site.condition("early")["message"]
+    site.partitioned("units", (1, 3))
+    site.run()
+    (part,) = site.workload("early")["status"]["admission"]["podSetAssignments"]
+    assert part["resourceUsage"][RESOURCE] == "3"
+    site.job("second", 2, resourceClaimTemplateName="one")
+    site.job("third", 1, resourceClaimTemplateName="one")
+    site.run()
+    assert site.condition("second")["status"] == "True"
+    assert "insufficient unused quota" in site.condition("third")["message"]
+
+
 def test_a_job_that_is_refused_does_not_keep_a_strict_queue_waiting() -> None:
     site = Site(strategy="StrictFIFO")
     site.template("it", **REFUSED[0][0])
@@ -295,11 +266,43 @@ def test_the_configuration_can_admit_what_quota_cannot_count(request_: Object) -
 
 def test_a_shared_claim_is_admitted_if_the_configuration_allows_it() -> None:
     site = Site(uncounted_devices=UncountedDevices.ADMIT)
-    spec = {"devices": {"requests": [{"name": "gpus", "exactly": {**EXACT, "count": 2}}]}}
-    site.store.create(CLAIMS, {"metadata": {"name": "shared"}, "spec": spec}, "default")
+    site.shared_claim("shared", 2)
     site.job("train", 2, resourceClaimName="shared")
     site.run()
     assert len(set(site.hosts("train"))) == 1 and "" not in site.hosts("train")
+
+
+def test_devices_of_a_claim_that_the_pods_of_an_admitted_gang_share_are_given_to_no_other_pod() -> None:
+    site = Site(uncounted_devices=UncountedDevices.ADMIT)
+    site.shared_claim("shared", 3)
+    site.bare(2, {"required": "kubernetes.io/hostname"}, resourceClaimName="shared")
+    site.run()
+    (host,) = set(site.assigned("bare"))
+    site.template("two", 2)
+    for number in range(HOSTS * RACKS * 2):
+        site.job(f"plain{number}", 1, queue="", resourceClaimTemplateName="two")
+    site.run()
+    hosts = site.hosts("plain")
+    assert host not in hosts
+    assert hosts.count("") == 2, "the rest is on the three other hosts"
+    site.store.delete(api_kinds.WORKLOADS, "default", "bare")
+    site.run()
+    assert site.hosts("plain").count(host) == 2
+
+
+def test_the_pods_of_a_gang_get_the_devices_of_their_shared_claim_one_after_the_other() -> None:
+    """Some pods exist before the others: the devices that are promised are those that they get."""
+    site = Site(uncounted_devices=UncountedDevices.ADMIT)
+    site.shared_claim("shared", 3)
+    site.job("train", 3, resourceClaimName="shared")
+    site.template("two", 2)
+    for number in range(HOSTS * RACKS * 2):
+        site.job(f"plain{number}", 1, queue="", resourceClaimTemplateName="two")
+    site.run(20)
+    hosts = site.hosts("train")
+    assert len(set(hosts)) == 1 and "" not in hosts
+    (claim,) = (one for one in site.store.list(CLAIMS).items if one["metadata"]["name"] == "shared")
+    assert len(devices(claim)) == 3
 
 
 def test_a_gang_whose_template_is_missing_is_admitted_when_it_exists() -> None:
@@ -315,3 +318,44 @@ def test_a_gang_whose_template_is_missing_is_admitted_when_it_exists() -> None:
     assert site.condition("train")["status"] == "True"
     assert site.condition("train", "Requeued") == {}
     assert "" not in site.hosts("train")
+
+
+def test_queued_gangs_wait_for_the_group_of_devices_and_run_when_it_appears() -> None:
+    site = Site()
+    site.template("four")
+    api = DeviceApi(site.store)
+    api.switch_off()
+    site.job("train", 2, resourceClaimTemplateName="four")
+    plain = job(
+        "plain", {"spec": {"restartPolicy": "Never", "containers": [container(requests={"cpu": "1"})]}}, 1,
+        labels={"kueue.x-k8s.io/queue-name": "all"},
+    )  # fmt: skip
+    plain["spec"]["template"]["spec"]["schedulerName"] = "bayplan"
+    site.store.create(JOBS, plain, "default")
+    site.steps(30.0)
+    assert site.condition("plain")["status"] == "True"
+    assert site.condition("train")["status"] == "False"
+    assert 'ResourceClaimTemplate.resource.k8s.io "four" not found' in site.condition("train")["message"]
+    api.switch_on()
+    site.run(60)
+    assert site.condition("train")["status"] == "True"
+    assert "" not in site.hosts("train")
+
+
+def test_the_group_of_devices_goes_away_while_gangs_run_and_comes_back() -> None:
+    site = Site()
+    site.template("four")
+    site.job("first", 2, resourceClaimTemplateName="four")
+    site.run()
+    assert "" not in site.hosts("first")
+    api = DeviceApi(site.store)
+    api.switch_off()
+    site.job("second", 2, resourceClaimTemplateName="four")
+    site.steps(30.0)
+    assert site.condition("first", "Evicted") == {}
+    assert site.condition("second").get("status") != "True"
+    api.switch_on()
+    site.run(60)
+    assert site.condition("first", "Evicted") == {}
+    assert "" not in site.hosts("second")
+    assert {rack_of(host) for host in site.hosts("first")} != {rack_of(host) for host in site.hosts("second")}

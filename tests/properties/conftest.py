@@ -11,7 +11,7 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=30,
+    max_examples=20,
     stateful_step_count=20,
     suppress_health_check=[HealthCheck.too_slow],
 )

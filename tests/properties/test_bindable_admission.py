@@ -21,6 +21,7 @@ from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.storage import ONE_POD, NodeVolumes, StorageClass, Volume, VolumeClaim
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.state import SchedulingState
+from tests.properties.amounts import seeds
 from tests.support.bindable_gangs import (
     NAMESPACE,
     RACK,
@@ -163,7 +164,7 @@ def check(seed: int) -> int:
     return len(stage.admitted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=seeds(50, 500), deadline=None)
 @given(SEEDS)
 def test_whatever_is_admitted_can_be_bound_on_exactly_those_nodes(seed: int) -> None:
     check(seed)

@@ -23,6 +23,7 @@ from bayplan.placement.devices.allocate import DeviceAllocator
 from bayplan.placement.devices.copies import CopyCounter
 from bayplan.placement.devices.in_use import DevicesInUse, by_pool
 from bayplan.placement.devices.pools import NodeIdentity
+from tests.properties.amounts import seeds
 from tests.support.devices import CLASSES, DRIVER, claim_for, device, select
 
 NODE = NodeIdentity("n")
@@ -145,7 +146,7 @@ def is_allowed(found: tuple[Device, ...], chosen: Chosen, used: set[int]) -> boo
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=seeds(100, 1000), deadline=None)
 @given(devices(), claims(), st.sets(st.integers(0, 4), max_size=2))
 def test_the_first_choice_that_is_allowed_is_allocated(
     found: tuple[Device, ...], wanted: tuple[DeviceClaim, ...], held: set[int]
@@ -174,7 +175,7 @@ def test_the_first_choice_that_is_allowed_is_allocated(
         ] == expected
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=seeds(30, 300), deadline=None)
 @given(
     st.lists(devices(3), min_size=1, max_size=3), st.lists(st.integers(0, 2), max_size=6), claims(), st.data()
 )

@@ -9,6 +9,7 @@ from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.kinds.gangs import GangApi
+from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.device_claims import CLAIMS, TEMPLATES
 from bayplan.dialects.api import Backend, Kind
@@ -160,3 +161,28 @@ def asked(count: int, **exactly: Any) -> Object:
     """The spec of a claim with one request."""
     ask = {"deviceClassName": "gpu", "count": count, **exactly}
     return {"devices": {"requests": [{"name": "gpus", "exactly": ask}]}}
+
+
+class DeviceApi:
+    """The API group of devices in a cluster in memory, to be switched off and on. Its objects are kept."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.resources = [store.resources.of(kind) for kind in (CLAIMS, TEMPLATES, CLASSES, SLICES)]
+        self.kept: dict[str, dict[str, Object]] = {}
+
+    def switch_off(self) -> None:
+        """Stop serving the group: watches end, and requests are answered with 404."""
+        for resource in self.resources:
+            self.kept[resource.plural] = dict(self.store.collection_of(resource).objects)
+            self.store.resources.remove(resource.group, resource.plural)
+            self.store.forget_collection(resource.storage)
+
+    def switch_on(self, *plurals: str) -> None:
+        """Serve the group again, or only these kinds of it."""
+        for resource in self.resources:
+            if plurals and resource.plural not in plurals:
+                continue
+            self.store.resources.add([resource])
+            for key, item in self.kept.pop(resource.plural, {}).items():
+                self.store.put(resource, key, item)

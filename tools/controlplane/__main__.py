@@ -10,13 +10,15 @@ from pathlib import Path
 
 from tools.controlplane.build import build
 from tools.controlplane.cluster import Cluster, down, load
-from tools.controlplane.pin import pin_addons, pin_helm, pin_kubernetes
+from tools.controlplane.pin import pin_addons, pin_helm, pin_kubernetes, pin_promtool
 from tools.controlplane.plan import (
     ADDONS_MODULE,
     DEFAULT_KUBE,
     HELM,
     HELM_MODULE,
     NEEDED,
+    PROMTOOL,
+    PROMTOOL_MODULE,
     SCHEDULER,
     Trouble,
     default_state,
@@ -67,14 +69,22 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _build(given: argparse.Namespace) -> int:
-    wanted = (*NEEDED, SCHEDULER, HELM) if given.all else (*NEEDED, SCHEDULER) if given.scheduler else NEEDED
+    wanted = (
+        (*NEEDED, SCHEDULER, HELM, PROMTOOL)
+        if given.all
+        else (*NEEDED, SCHEDULER)
+        if given.scheduler
+        else NEEDED
+    )
     for path in build(given.kube, wanted).values():
         sys.stdout.write(f"{path}\n")
     return 0
 
 
 def _pin(given: argparse.Namespace) -> int:
-    pinned = {ADDONS_MODULE: pin_addons, HELM_MODULE: pin_helm}.get(given.version)
+    pinned = {ADDONS_MODULE: pin_addons, HELM_MODULE: pin_helm, PROMTOOL_MODULE: pin_promtool}.get(
+        given.version
+    )
     sys.stdout.write(f"{pin_kubernetes(given.version) if pinned is None else pinned()}\n")
     return 0
 
@@ -105,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--kube", default=kube, help=f"Kubernetes version (now {kube})")
             command.add_argument("--scheduler", action="store_true", help="kube-scheduler too")
         if name == "build":
-            command.add_argument("--all", action="store_true", help="kube-scheduler and helm too")
+            command.add_argument("--all", action="store_true", help="kube-scheduler, helm and promtool too")
         else:
             command.add_argument(
                 "--state", type=Path, default=default_state(), help="the cluster's own folder"

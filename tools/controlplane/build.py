@@ -99,6 +99,7 @@ def _build_one(program: Program, kube: str, title: str, out: TextIO) -> None:
     binary, unfinished = folder / program.name, folder / f".{program.name}.unfinished"
     jobs = str(os.cpu_count() or 2)
     command = ["nice", "-n", "15", "go", "build", "-v", "-trimpath", "-mod=readonly", "-p", jobs]
+    command += ["-tags", program.tags] if program.tags else []
     command += ["-ldflags", _linker_flags(program, kube), "-o", str(unfinished), program.package]
     _run_showing_progress(command, module_dir(program, kube), title, out)
     unfinished.replace(binary)
@@ -171,7 +172,8 @@ def _linker_flags(program: Program, kube: str) -> str:
 
 
 def _fingerprint(program: Program, kube: str) -> str:
-    digest = hashlib.sha256(f"{program.package} {_linker_flags(program, kube)}".encode())
+    tags = f" {program.tags}" if program.tags else ""
+    digest = hashlib.sha256(f"{program.package} {_linker_flags(program, kube)}{tags}".encode())
     for name in ("go.mod", "go.sum"):
         digest.update((module_dir(program, kube) / name).read_bytes())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Write the Go module files that pin one Kubernetes version, the add-ons or Helm; they are then committed."""
+"""Write the Go module files that pin a Kubernetes version, the add-ons, Helm or promtool, to be committed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from tools.controlplane.plan import (
     HELM_MODULE,
     HELM_VERSION,
     NEEDED,
+    PROMETHEUS_VERSION,
+    PROMTOOL,
+    PROMTOOL_MODULE,
     SCHEDULER,
     Program,
     Trouble,
@@ -68,6 +71,12 @@ def pin_helm() -> Path:
     edits += [f"-require={path}@{version}" for path, version in versions.items()]
     edits += [f"-replace={path}={path}@{version}" for path, version in staging.items()]
     return _write(HELM_MODULE, edits, [HELM])
+
+
+def pin_promtool() -> Path:
+    """Pin the program that checks alert rules."""
+    edits = [f"-go={GO_OF_ADDONS}", f"-require=github.com/prometheus/prometheus@{PROMETHEUS_VERSION}"]
+    return _write(PROMTOOL_MODULE, edits, [PROMTOOL])
 
 
 def _write(name: str, edits: list[str], programs: list[Program]) -> Path:

@@ -11,6 +11,7 @@ STAGES = Path(__file__).parent / "stages.yaml"
 DEFAULT_KUBE = "1.35.4"
 ADDONS_MODULE = "addons"
 HELM_MODULE = "helm"
+PROMTOOL_MODULE = "promtool"
 
 
 class Trouble(Exception):
@@ -24,6 +25,7 @@ class Program:
     name: str
     package: str
     module: str  # the folder under go/ whose go.mod pins it; empty: the one of the Kubernetes version
+    tags: str = ""  # build tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ SCHEDULER = Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", ""
 KWOK = Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", ADDONS_MODULE)
 JOBSET = Program("jobset", "sigs.k8s.io/jobset", ADDONS_MODULE)
 HELM = Program("helm", "helm.sh/helm/v3/cmd/helm", HELM_MODULE)
+PROMTOOL = Program(
+    "promtool", "github.com/prometheus/prometheus/cmd/promtool", PROMTOOL_MODULE, tags="remove_all_sd"
+)
+"""Without the clients of clouds that Prometheus can discover targets with: rules need none of them."""
 
 NEEDED = (ETCD, APISERVER, CONTROLLERS, KUBECTL, KWOK, JOBSET)
 """In the order in which they are built."""
@@ -49,6 +55,8 @@ NEEDED = (ETCD, APISERVER, CONTROLLERS, KUBECTL, KWOK, JOBSET)
 ADDON_VERSIONS = {"sigs.k8s.io/kwok": "v0.8.0", "sigs.k8s.io/jobset": "v0.12.0"}
 HELM_VERSION = "v3.19.5"
 """Of those that need no newer libraries than the default Kubernetes: what that one compiled is used again."""
+PROMETHEUS_VERSION = "v0.313.5"
+"""Prometheus 3.13.5; its Go module counts from 0."""
 
 SWITCHES = {
     "1.35": Switches("scheduling.k8s.io/v1alpha1=true", "GenericWorkload=true,GangScheduling=true"),

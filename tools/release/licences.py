@@ -9,7 +9,18 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 ALLOWED = frozenset(
-    {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC", "MIT", "MIT-0"}
+    {
+        "0BSD",
+        "Apache-2.0",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "BSL-1.0",
+        "CC0-1.0",
+        "ISC",
+        "MIT",
+        "MIT-0",
+        "MIT-CMU",
+    }
     | {"MPL-2.0", "PSF-2.0", "Python-2.0", "Unicode-3.0", "Unlicense", "Zlib"}
 )
 """SPDX identifiers of permissive licences, and of the Mozilla one, which covers changes of its own files."""
@@ -26,8 +37,12 @@ CLASSIFIERS: Mapping[str, str] = {
 READ: Mapping[str, str] = {
     "aiosignal": "Apache-2.0",
     "axe-playwright-python": "MIT AND MPL-2.0",
+    "contourpy": "BSD-3-Clause",
+    "cycler": "BSD-3-Clause",
     "docutils": "CC0-1.0 AND BSD-2-Clause",
     "jsonpointer": "BSD-3-Clause",
+    "kiwisolver": "BSD-3-Clause",
+    "protobuf": "BSD-3-Clause",
 }
 """Packages whose metadata is not clear, and the licence that their files have. docutils: a public domain
 dedication; the one file under the GPL is an Emacs mode, which the wheel does not contain.

@@ -39,6 +39,11 @@ webhooks:
   deployment: shared
   failurePolicy: Fail
   excludedNamespaces: []
+  # cert-manager makes the certificate instead of Bayplan's own authority: with this issuer, as issuerRef of a
+  # Certificate has it (name, kind, group), or if that is empty with an Issuer that signs it with its own key.
+  certManager:
+    enabled: false
+    issuer: {{}}
 
 # The pods of the replicas.
 resources:
@@ -149,6 +154,7 @@ SCHEMA: Mapping[str, Any] = {
             deployment={"enum": ["shared", "separate"]},
             failurePolicy={"enum": ["Fail", "Ignore"]},
             excludedNamespaces=_TEXTS,
+            certManager=_object(enabled=_FLAG, issuer=_MAP),
         ),
         resources=_object(requests=_AMOUNTS, limits=_AMOUNTS, claims=_OBJECTS),
         priorityClassName=_TEXT,

@@ -14,6 +14,7 @@ import yaml
 
 from bayplan import __version__
 from bayplan.assembly import manifests
+from bayplan.assembly.cert_manager import injected
 from bayplan.assembly.chart_values import SCHEMA, VALUES
 from bayplan.assembly.crds import converted
 from bayplan.assembly.install_settings import ALL_ROLES, DEFAULTS_ROLE, InstallSettings
@@ -45,6 +46,7 @@ IS_SEPARATE = (
     '(and (eq .Values.webhooks.deployment "separate") (has "webhooks" .Values.roles) '
     "(gt (len .Values.roles) 1))"
 )
+IS_CERT_MANAGED = '(and .Values.webhooks.certManager.enabled (has "webhooks" .Values.roles))'
 LITERAL = {
     "'@image@'": (
         "'{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:"
@@ -89,8 +91,7 @@ def chart() -> dict[str, str]:
         of_groups = is_of_groups(definition)
         if name in converted() or of_groups:
             # Helm renders templates only, and would delete objects of templates with the release.
-            kept = {**definition["metadata"], "annotations": {"helm.sh/resource-policy": "keep"}}
-            text = template({**definition, "metadata": kept})
+            text = _kept(definition) if of_groups else _converted(definition)
             asked = _block(".Values.crds", text)
             files[f"templates/{name}.yaml"] = HEADER + (_with_role("grouper", asked) if of_groups else asked)
         else:
@@ -106,6 +107,21 @@ def chart() -> dict[str, str]:
     return files
 
 
+def _kept(definition: Object) -> str:
+    """A definition that outlives the release."""
+    notes = {**definition["metadata"].get("annotations", {}), "helm.sh/resource-policy": "keep"}
+    return template({**definition, "metadata": {**definition["metadata"], "annotations": notes}})
+
+
+def _converted(definition: Object) -> str:
+    """A definition that the webhooks convert: cert-manager writes its CA into it if it is used."""
+    managed = injected(replace(PLACEHOLDERS, cert_manager=True), definition)
+    (parts,) = _merged(
+        IS_CERT_MANAGED, {"": _kept(managed).splitlines()}, {"": _kept(definition).splitlines()}
+    ).values()
+    return "".join(f"{part}\n" for part in parts)
+
+
 def _templates(make: Callable[[InstallSettings], list[Object]]) -> dict[str, str]:
     """The template of each object by file name, with conditions for the options in the values."""
 
@@ -117,7 +133,10 @@ def _templates(make: Callable[[InstallSettings], list[Object]]) -> dict[str, str
         secure = _merged(IS_CERTIFIED, chosen(**choice, **CERTIFIED), chosen(**choice, **SECURE))
         return _merged(IS_SECURE, secure, chosen(**choice))
 
-    merged = _merged(IS_SEPARATE, with_metrics(**SEPARATE), with_metrics())
+    def with_certificates(**choice: Any) -> dict[str, list[str]]:
+        return _merged(IS_CERT_MANAGED, with_metrics(**choice, cert_manager=True), with_metrics(**choice))
+
+    merged = _merged(IS_SEPARATE, with_certificates(**SEPARATE), with_certificates())
     texts = {name: "".join(f"{part}\n" for part in parts) for name, parts in merged.items()}
     return {name: _switched(name, text) for name, text in texts.items()}
 
@@ -126,6 +145,7 @@ SWITCHES = {
     "networkpolicy": ".Values.networkPolicy.enabled",
     "poddisruptionbudget": ".Values.podDisruptionBudget.enabled",
     "ingress": ".Values.dashboard.ingress.enabled",
+    "issuer": "not .Values.webhooks.certManager.issuer",
     "servicemonitor": ".Values.metrics.serviceMonitor.enabled",
     "prometheusrule": ".Values.metrics.prometheusRule.enabled",
     "configmap-bayplan-dashboards": ".Values.metrics.grafanaDashboards.enabled",

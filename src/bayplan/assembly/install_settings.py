@@ -66,6 +66,7 @@ class InstallSettings:
     metrics_from: tuple[str, ...] = ()  # namespaces whose pods may read metrics; empty: all
     metrics_secure: bool = False  # metrics over HTTPS, with authorization
     metrics_certificate: str = ""  # the Secret with its certificate; empty: self-signed
+    cert_manager: bool = False  # cert-manager makes the certificate of the webhooks
     trusted_text: str = ""  # overrides `trusted`, as a CEL list
     metrics_peers: str | None = None  # overrides `metrics_from`, as NetworkPolicy peers
     values: Mapping[str, Any] = field(default_factory=dict)  # values of the chart that have no field here

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.assembly.admission_policies import OWN_JOBS, OWN_PODS, PROTECTED, account_name, policies
+from bayplan.assembly.cert_manager import certificate_objects, injected
 from bayplan.assembly.crds import conversion, converted
 from bayplan.assembly.dashboard_replica import dashboard_replica
 from bayplan.assembly.install_settings import (
@@ -100,7 +101,9 @@ def custom_resources(settings: InstallSettings) -> list[Object]:
             else:
                 spec = {**spec, "versions": [_only_stored(version) for version in spec["versions"]]}
         labels = {**one["metadata"].get("labels", {}), **LABELS}
-        crds.append({**one, "metadata": {**one["metadata"], "labels": labels}, "spec": spec})
+        made = {**one, "metadata": {**one["metadata"], "labels": labels}, "spec": spec}
+        is_converted = (spec.get("conversion") or {}).get("strategy") == "Webhook"
+        crds.append(injected(settings, made) if is_converted else made)
     return crds
 
 
@@ -148,13 +151,16 @@ def role_objects(role: str, settings: InstallSettings) -> list[Object]:
     if role == WEBHOOKS:
         objects += [
             service(SERVICE, 443, "webhooks", settings, selector(account)),
-            new_object(
-                "v1", "Secret", SECRET_NAME, settings, type="Opaque"
-            ),  # the first replica writes its data
-            new_object("v1", "Secret", AUTHORITY_NAME, settings, type="Opaque"),
+            *(certificate_objects(settings) if settings.cert_manager else _own_secrets(settings)),
             *webhook_configurations(settings),
         ]
     return objects
+
+
+def _own_secrets(settings: InstallSettings) -> list[Object]:
+    """The Secrets of our own authority; the first replica writes their data."""
+    names = (SECRET_NAME, AUTHORITY_NAME)
+    return [new_object("v1", "Secret", name, settings, type="Opaque") for name in names]
 
 
 def dashboard_objects(settings: InstallSettings) -> list[Object]:
@@ -181,13 +187,12 @@ def _metrics_reader() -> Object:
 
 def webhook_configurations(settings: InstallSettings) -> list[Object]:
     """The webhook configurations."""
-    return list(
-        configurations(
-            settings.namespace,
-            single(settings, "webhooks.failurePolicy"),
-            each(settings, "webhooks.excludedNamespaces"),
-        )
+    made = configurations(
+        settings.namespace,
+        single(settings, "webhooks.failurePolicy"),
+        each(settings, "webhooks.excludedNamespaces"),
     )
+    return [injected(settings, one) for one in made]
 
 
 def _policies(settings: InstallSettings, *names: str) -> list[Object]:

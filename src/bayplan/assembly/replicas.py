@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan import __version__
+from bayplan.assembly import cert_manager
 from bayplan.assembly.install_settings import (
     CERTIFICATE_FOLDER,
     CHOSEN,
@@ -145,7 +146,7 @@ def _namespaces(names: tuple[str, ...]) -> Object:
     return {"matchExpressions": [listed]}
 
 
-def arguments(settings: InstallSettings, roles: str) -> list[str]:
+def arguments(settings: InstallSettings, roles: str, *, serves_webhooks: bool = False) -> list[str]:
     """The command line of a replica."""
     return [
         "run",
@@ -156,6 +157,7 @@ def arguments(settings: InstallSettings, roles: str) -> list[str]:
         f"--journal={JOURNAL}",
         f"--config={CONFIG_FOLDER}/{CONFIG_FILE}",
         "--log-format=json",
+        *(cert_manager.arguments(settings) if serves_webhooks else ()),
         *_metrics_arguments(settings),
         *each(settings, "extraArgs"),
     ]
@@ -194,6 +196,7 @@ def deployment(settings: InstallSettings, account: str = NAME) -> Object:
                 {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
                 {"name": "configuration", "configMap": {"name": CONFIG_MAP}},
                 *_certificate_volume(settings),
+                *_webhook_volumes(settings, account),
             ],
         },
     }
@@ -231,13 +234,21 @@ def _certificate_volume(settings: InstallSettings) -> list[Object]:
     return [{"name": "metrics-certificate", "secret": {"secretName": settings.metrics_certificate}}]
 
 
+def _serves_webhooks(settings: InstallSettings, account: str) -> bool:
+    return WEBHOOKS in settings.roles and account == settings.account(WEBHOOKS)
+
+
+def _webhook_volumes(settings: InstallSettings, account: str) -> list[Object]:
+    return cert_manager.volumes(settings) if _serves_webhooks(settings, account) else []
+
+
 def _container(settings: InstallSettings, account: str) -> Object:
     roles = settings.role_list if account == NAME else ",".join(settings.separate_roles)
     return {
         "name": NAME,
         "image": settings.image,
         **optional(settings, "imagePullPolicy", "image.pullPolicy"),
-        "args": arguments(settings, roles),
+        "args": arguments(settings, roles, serves_webhooks=_serves_webhooks(settings, account)),
         "ports": [
             {"name": "health", "containerPort": HEALTH_PORT},
             {"name": "webhooks", "containerPort": WEBHOOK_PORT},
@@ -256,6 +267,10 @@ def _container(settings: InstallSettings, account: str) -> Object:
             *(
                 {"name": volume["name"], "mountPath": CERTIFICATE_FOLDER, "readOnly": True}
                 for volume in _certificate_volume(settings)
+            ),
+            *(
+                {"name": volume["name"], "mountPath": cert_manager.FOLDER, "readOnly": True}
+                for volume in _webhook_volumes(settings, account)
             ),
         ],
     }

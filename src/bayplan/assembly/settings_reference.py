@@ -29,7 +29,7 @@ from bayplan.configuration.settings import DEFAULTS, KIND, OPTIONS, VERSION, Opt
 PAGE, EXAMPLE = "configuration.md", "configuration.yaml"
 WIDTH = 110
 UNUSED_BELOW = (
-    "resources.deviceClassMappings.sources",
+    "resources.deviceClassMappings.sources.capacity",
     "waitForPodsReady.blockAdmission",
     "waitForPodsReady.requeuingStrategy.timestamp: Creation",
 )
@@ -86,6 +86,13 @@ resources:
   deviceClassMappings:
     - name: example.com/gpus
       deviceClassNames: [gpu.example.com]
+    - name: example.com/gpu-memory
+      deviceClassNames: [mig.example.com]
+      sources: # what partitions consume of a counter, instead of devices
+        - counter:
+            name: memory
+            driver: gpu.example.com
+            deviceSelector: {cel: {expression: 'device.driver == "gpu.example.com"'}}
 ```
 """
 
@@ -111,7 +118,7 @@ TAKEN = {
     "waitForPodsReady.requeuingStrategy": f"`{_AWAITED}.backoff` and `{_AWAITED}.retriesMax`",
     "resources.transformations": "`resources.transformations`",
     "resources.excludeResourcePrefixes": "`resources.excludePrefixes`",
-    "resources.deviceClassMappings": "`resources.deviceClassMappings`; a mapping with `sources` is left out",
+    "resources.deviceClassMappings": "`resources.deviceClassMappings`; a mapping of capacities is left out",
     "resources.quotaCheckStrategy": f"`{IGNORE}` is `resources.ignoreUncovered: true`, `{BLOCK}` is `false`",
 }
 

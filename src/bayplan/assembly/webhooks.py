@@ -20,6 +20,7 @@ from bayplan.runtime.webhooks.admission_review import Handlers, Registry
 from bayplan.runtime.webhooks.certificate_rotation import TRUSTING, CertificateKeeper, trusting
 from bayplan.runtime.webhooks.certificates import Served, reload, server_context
 from bayplan.runtime.webhooks.http_server import Address, Server
+from bayplan.runtime.webhooks.metrics_server import CertificateFiles
 from bayplan.runtime.webhooks.server import Note, serve_webhooks
 
 SERVICE = "bayplan-webhooks"
@@ -53,6 +54,7 @@ class WebhookEndpoint:
     namespace: str
     address: Address = Address()  # noqa: RUF009 - it is frozen
     definitions: tuple[str, ...] = ()  # CRDs that are converted
+    files: CertificateFiles | None = None  # a certificate of another authority, which publishes its own CA
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,7 +65,10 @@ class WebhookEndpoint:
 
 
 class Webhooks:
-    """The webhook server; renews its certificate, and writes the CA bundle to the cluster."""
+    """The webhook server; renews its certificate, and writes the CA bundle to the cluster.
+
+    With a certificate from files another authority does both.
+    """
 
     def __init__(
         self,
@@ -77,13 +82,14 @@ class Webhooks:
     ) -> None:
         self._note, self._metrics, self._last_message = note, metrics, ""
         self.certificates: Served | None = None
+        self._files = endpoint.files
         secret, authority = (
             ApiObject(request, SECRET, endpoint.namespace, name) for name in (SECRET_NAME, AUTHORITY_NAME)
         )
         self._keeper = CertificateKeeper(secret, authority, endpoint.names, clock, self._use, self._say)
         self._configurations = list(_configurations(request, endpoint))
         self._stop = threading.Event()
-        self._tls = server_context(self._first())
+        self._tls = server_context(self._first()) if self._files is None else self._files.context
         self.server: Server = serve_webhooks(
             registry(look_ups), self._tls, clock, metrics, endpoint.address, note
         )
@@ -110,6 +116,9 @@ class Webhooks:
         self._metrics.certificate_ends(certificates.expires)
 
     def _keep(self) -> None:
+        if self._files is not None:
+            self._keep_files(self._files)
+            return
         due, passed = 0.0, 0.0
         while not self._stop.is_set():
             if passed >= due:
@@ -118,6 +127,12 @@ class Webhooks:
             seconds = min(TRUST_SECONDS, due)
             self._stop.wait(seconds)
             passed += seconds
+
+    def _keep_files(self, files: CertificateFiles) -> None:
+        while not self._stop.is_set():
+            files.refresh()
+            self._metrics.certificate_ends(files.expires)
+            self._stop.wait(TRUST_SECONDS)
 
     def write_ca_bundles(self) -> None:
         """Write the CA bundle into webhook configurations and CRDs that lack it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -13,7 +13,7 @@ from typing import Any
 from bayplan.dialects.kube.fields.name_rules import dns_label_problems, label_key_problems, subdomain_problems
 from bayplan.dialects.kube.fields.quantity import CPU, parse_quantity
 from bayplan.dialects.kube.fields.reader import Field, type_name
-from bayplan.dialects.kueue.fields.counting import DeviceClassMapping, Transformation
+from bayplan.dialects.kueue.fields.counting import CounterSource, DeviceClassMapping, Transformation
 from bayplan.model.profile import FairRule
 
 RETAIN, REPLACE = "Retain", "Replace"
@@ -199,7 +199,10 @@ TRANSFORMATIONS = ValueForm("a list, see below", _transformations)
 
 def _device_classes(field: Field) -> tuple[DeviceClassMapping, ...]:
     for item in field.items():
-        unknown_keys(item, ("name", "deviceClassNames"))
+        unknown_keys(item, ("name", "deviceClassNames", "sources"))
+        for source in item.at("sources").items():
+            if source.at("capacity").present:
+                source.at("capacity").error("is not supported: quota counts devices or counters", value=None)
     return device_classes(field)
 
 
@@ -210,6 +213,7 @@ def device_classes(field: Field) -> tuple[DeviceClassMapping, ...]:
     """Mappings of device classes to resources, within the limits of Kueue."""
     found: list[DeviceClassMapping] = []
     resource_of: dict[str, str] = {}
+    counted: dict[str, set[str]] = {}  # counters by class
     _at_most(field, MAPPINGS_MAX)
     for item in field.items():
         name, names = item.at("name"), item.at("deviceClassNames")
@@ -221,12 +225,37 @@ def device_classes(field: Field) -> tuple[DeviceClassMapping, ...]:
         if not names.items():
             names.error("must list at least one device class", value=None)
         _at_most(names, CLASSES_MAX)
+        counters = tuple(_counters(item.at("sources")))
+        mine = {one.counter for one in counters}
         for entry in names.items():
-            before = resource_of.setdefault(_label_key(entry), resource)
-            if before != resource:
+            before, others = resource_of.setdefault(_label_key(entry), resource), counted.get(entry.text())
+            if before != resource and not (mine and others and mine.isdisjoint(others)):
                 entry.error(f"is already mapped to the resource {before}")
-        found.append(DeviceClassMapping(resource, tuple(entry.text() for entry in names.items())))
+            counted.setdefault(entry.text(), set()).update(mine)
+        found.append(DeviceClassMapping(resource, tuple(entry.text() for entry in names.items()), counters))
     return tuple(found)
+
+
+def is_by_capacity(mapping: Field) -> bool:
+    """Whether a mapping counts capacities of devices."""
+    return any(source.at("capacity").present for source in mapping.at("sources").items())
+
+
+def _counters(sources: Field) -> Iterator[CounterSource]:
+    for source in sources.items():
+        unknown_keys(source, ("counter", "capacity"))
+        counter = source.at("counter")
+        if source.at("capacity").present:
+            continue
+        if not counter.present:
+            source.error("must have a counter", value=None)
+            continue
+        unknown_keys(counter, ("name", "driver", "deviceSelector"))
+        expression = counter.at("deviceSelector", "cel", "expression")
+        for one in (counter.at("name"), counter.at("driver"), expression):
+            if not one.text():
+                one.error("must be set", value=None)
+        yield CounterSource(counter.at("name").text(), counter.at("driver").text(), expression.text())
 
 
 def _at_most(field: Field, limit: int) -> None:

@@ -18,6 +18,7 @@ from bayplan.configuration.fields import (
     chosen,
     device_classes,
     fair_rules,
+    is_by_capacity,
     unknown_keys,
 )
 from bayplan.configuration.settings import DEFAULTS, Settings, merged
@@ -193,13 +194,16 @@ def _read_resources(field: Field, values_by_part: Given) -> Iterator[str]:
 
 
 def _read_device_classes(field: Field, values_by_part: Given) -> Iterator[str]:
-    """Classes that are counted by counters or capacities are not mapped: such gangs are refused."""
+    """Classes that are counted by capacities are not mapped: gangs that claim them are refused."""
     if not field.present:
         return
     for at, mapping in enumerate(field.items()):
         unknown_keys(mapping, ("name", "deviceClassNames", "sources"))
-        if mapping.at("sources").present:
+        if is_by_capacity(mapping):
             yield f"resources.deviceClassMappings[{at}].sources"
     found = device_classes(field)
-    counted = [not mapping.at("sources").present for mapping in field.items()]
-    values_by_part.setdefault("resources", {})["device_classes"] = tuple(compress(found, counted))
+    by_capacity = [is_by_capacity(mapping) for mapping in field.items()]
+    resources = values_by_part.setdefault("resources", {})
+    resources["device_classes"] = tuple(compress(found, (not one for one in by_capacity)))
+    uncounted = (name for one in compress(found, by_capacity) for name in one.classes)
+    resources["by_capacity"] = tuple(dict.fromkeys(uncounted))

@@ -54,7 +54,9 @@ class Happened(StrEnum):
 
     SEEN = "seen"  # created or changed, or still present after a relist
     GONE = "gone"  # deleted
-    SYNCED = "synced"  # every object that existed at the start (or at a relist) has been reported
+    # Every object that existed at the start (or at a relist) has been reported; without a version: the kind
+    # cannot be read, because it is not served or not allowed, and counts as empty.
+    SYNCED = "synced"
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,10 @@ class AdmissionDialects:
             counting, protects=protects, pod_specs=specs, devices=self.devices
         )
         self.numa = NumaReportDecoder()
-        of_filters = {*volumes.KINDS, *workload_devices.KINDS} - {*workload_devices.QUOTA_KINDS}
+        of_quota = (
+            workload_devices.COUNTER_KINDS if counting.counts_counters else workload_devices.QUOTA_KINDS
+        )
+        of_filters = {*volumes.KINDS, *workload_devices.KINDS} - {*of_quota}
         without_filters = tuple(kind for kind in ADMISSION_KINDS if kind not in of_filters)
         self.kinds = ADMISSION_KINDS if binding_filters else without_filters
         self.readers: tuple[Reader, ...] = (self.numa,)

@@ -10,11 +10,13 @@ from bayplan.explanation.text import (
     amount_text,
     counted,
     importance,
+    is_cap,
     oversized_text,
     short_levels,
     short_resources,
 )
 from bayplan.model.assignment import Code, Exclusions, Misfit, NearMiss, Oversized
+from bayplan.model.filter_failure import FILTERED, FilterReason, filter_of
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.node import Topology
 from bayplan.model.node_rules import Toleration
@@ -22,6 +24,8 @@ from bayplan.model.numa import ALIGNED
 from bayplan.model.profile import Profile, Strategy
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.gang.place import place
+
+DEVICES = (FilterReason.DEVICES, FilterReason.DEVICES_ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,15 @@ def explain(
     )
 
 
+def lacks_devices(misfit: Misfit) -> bool:
+    """Whether devices are among what nodes lack."""
+    named = [] if misfit.nearest is None else [misfit.nearest.resource]
+    found = {filter_of(resource) for resource in (*named, *misfit.excluded.resources)}
+    failure = misfit.filter_failure
+    found |= {reason for reason, _ in failure.counts} if failure is not None else set()
+    return not found.isdisjoint(DEVICES)
+
+
 def brief(misfit: Misfit, topology: Topology) -> str:
     """A misfit in one line: the closest domain; excluded nodes only if no pod fits."""
     shown = misfit if misfit.fit == 0 else replace(misfit, excluded=Exclusions())
@@ -56,7 +69,7 @@ def request_text(pod_set: PodSet, topology: Topology) -> str:
     """`8 pods of 8 gpu and 4 cpu each, all in one rack, every 4 in one host`."""
     level = short_levels(topology.levels)
     names = short_resources(pod_set.requests)
-    order = sorted((name for name in names if not name.startswith(ALIGNED)), key=importance)
+    order = sorted((name for name in names if not is_cap(name)), key=importance)
     each = [f"{amount_text(name, pod_set.requests[name])} {names[name]}" for name in order]
     of = f" of {' and '.join([', '.join(each[:-1]), each[-1]] if each[1:] else each)}" if each else ""
     parts = [f"{counted(pod_set.count, 'pod')}{of}{' each' if each and pod_set.count != 1 else ''}"]
@@ -128,7 +141,7 @@ def _unaligned(misfit: Misfit) -> Iterator[str]:
 
 def _unknown_resources(stuck: Sequence[PodSet], supply: CapacitySnapshot) -> Iterator[str]:
     for resource in sorted({name for pod_set in stuck for name in pod_set.requests}):
-        if resource not in supply.resources and not resource.startswith(ALIGNED):
+        if resource not in supply.resources and not is_cap(resource):
             yield f"no node offers any {resource}"
 
 
@@ -143,6 +156,10 @@ def _nearest(misfit: Misfit, topology: Topology) -> str:
     text = f"{where} {closest} {near.fit} of {counted(asked, 'pod')}{unit}"
     if near.resource.startswith(ALIGNED):
         text += "; the NUMA zones of its nodes do not fit the pods"
+    elif filter_of(near.resource) in DEVICES:
+        text += "; the devices of its nodes do not suffice for the claims"
+    elif near.resource.startswith(FILTERED):
+        text += "; a filter rejects the pods on its nodes"
     elif near.resource and near.lacking:
         name = short_resources([near.resource])[near.resource]
         text += f"; it lacks {amount_text(near.resource, near.lacking)} {name}"
@@ -166,10 +183,14 @@ def _excluded(excluded: Exclusions, topology: Topology, left_out: Mapping[str, i
     reasons += [
         (nodes, f"with too little {short[resource]} left for one pod")
         for resource, nodes in excluded.resources.items()
-        if not resource.startswith(ALIGNED)
+        if not is_cap(resource)
     ]
-    unaligned = sum(nodes for resource, nodes in excluded.resources.items() if resource.startswith(ALIGNED))
+    by_cap = {resource: nodes for resource, nodes in excluded.resources.items() if is_cap(resource)}
+    unaligned = sum(nodes for resource, nodes in by_cap.items() if resource.startswith(ALIGNED))
+    devices = sum(nodes for resource, nodes in by_cap.items() if filter_of(resource) in DEVICES)
     reasons.append((unaligned, "with room for a pod, but not in one NUMA zone"))
+    reasons.append((devices, "with too few devices for the claims of one pod"))
+    reasons.append((sum(by_cap.values()) - unaligned - devices, "where a filter rejects the pod"))
     total, leaf = excluded.nodes, short_levels(topology.levels)[topology.levels[-1]]
     if topology.ends_at_host:
         reasons += [(nodes, why) for why, nodes in left_out.items()]
@@ -217,7 +238,7 @@ def _advice(gang: Gang, misfit: Misfit, supply: CapacitySnapshot, profile: Profi
     if near.fit > 0:
         where = f" in that {_level_of(near, topology)}" if near.domain else ""
         yield f"request {counted(near.fit, 'pod')}, which would fit{where}"
-    if near.lacking and not near.resource.startswith(ALIGNED):
+    if near.lacking and not is_cap(near.resource):
         name = short_resources([near.resource])[near.resource]
         where = f"{_level_of(near, topology)} {'/'.join(near.domain)}" if near.domain else "the cluster"
         yield f"free or add {amount_text(near.resource, near.lacking)} {name} in {where}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bayplan.model.assignment import Oversized
+from bayplan.model.filter_failure import FILTERED
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
+from bayplan.model.numa import ALIGNED
 
 _BYTES_KEYS = {"memory": "memoryBytes", "ephemeral-storage": "ephemeralStorageBytes"}
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -68,6 +70,11 @@ def oversized_text(oversized: Oversized) -> str:
         f"no node that it may use is large enough for one pod{whose}: "
         f"the largest, {oversized.node}, has {' and '.join(lacks)}"
     )
+
+
+def is_cap(resource: str) -> bool:
+    """Whether a resource only expresses how many pods a node can have by its NUMA zones or by a filter."""
+    return resource.startswith((ALIGNED, FILTERED))
 
 
 def importance(resource: str) -> tuple[int, str]:

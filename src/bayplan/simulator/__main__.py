@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import multiprocessing
 import os
 import sys
@@ -10,6 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.core.simulation import SimulationRun
@@ -21,6 +23,7 @@ from bayplan.simulator.subgroups.run import TreesSimulation
 
 GANGS, JOBS, PODS, TREES, SHARED, SPLIT = "gangs", "jobs", "pods", "trees", "shared", "split"
 CLAIMS = "claims"
+RECORDED = ("commit", "play", "throw", "first", "last", "steps", "faults", "violations")
 PLAYS: dict[str, Callable[[int], SimulationRun]] = {
     GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
     JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
@@ -36,8 +39,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the seeds; return 1 if any of them has a violation."""
     parser = argparse.ArgumentParser(prog="python -m bayplan.simulator", description=__doc__)
     parser.add_argument(
-        "--seeds", type=int, default=100, metavar="N", help="seeds 0 to N - 1 (default %(default)s)"
+        "--seeds", type=int, default=100, metavar="N", help="so many seeds (default %(default)s)"
     )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="K", help="begin with this seed (default %(default)s)"
+    )
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="append a line for each play to this CSV table"
+    )
+    parser.add_argument("--commit", default="", help="the commit that is written to the table")
     parser.add_argument(
         "--seed", type=int, metavar="K", help="run only this seed, and print the digest of its journal"
     )
@@ -52,11 +62,19 @@ def main(arguments: list[str] | None = None) -> int:
     if options.seed is not None:
         return _one(options.play or GANGS, options.seed, throw=options.throw)
     plays = [options.play] if options.play else list(PLAYS)
-    runs = [(play, seed, options.throw) for play in plays for seed in range(options.seeds)]
+    seeds = range(options.first, options.first + options.seeds)
+    runs = [(play, seed, options.throw) for play in plays for seed in seeds]
+    reports = []
     with multiprocessing.Pool(max(options.processes, 1)) as pool:
-        reports = list(pool.imap_unordered(_run, runs, chunksize=4))
+        for report in pool.imap_unordered(_run, runs, chunksize=4):
+            reports.append(report)
+            if report.violations:
+                print(f"{report.play} {report.seed}: {report.violations[0].splitlines()[-1]}", flush=True)
     reports.sort(key=lambda report: (plays.index(report.play), report.seed))
     failed = [_summary(play, [one for one in reports if one.play == play], options.throw) for play in plays]
+    if options.record is not None:
+        for play in plays:
+            _record(options, play, seeds, [one for one in reports if one.play == play])
     print(
         f"{len(reports):,} runs, {sum(one.steps for one in reports):,} steps, "
         f"{sum(sum(one.faults.values()) for one in reports):,} faults injected, {sum(failed)} violations"
@@ -90,6 +108,27 @@ def _one(play: str, seed: int, *, throw: bool) -> int:
     print(f"faults injected: {dict(sorted(report.faults.items()))}")
     print(f"journal: {report.digest}")
     return 1 if report.violations else 0
+
+
+def _record(options: argparse.Namespace, play: str, seeds: range, reports: list[SeedReport]) -> None:
+    """Append what was run, so that the seeds of many days add up."""
+    is_new = not options.record.exists()
+    with options.record.open("a", encoding="utf-8", newline="") as out:
+        table = csv.writer(out, lineterminator="\n")
+        if is_new:
+            table.writerow(RECORDED)
+        table.writerow(
+            (
+                options.commit,
+                play,
+                "yes" if options.throw else "no",
+                seeds.start,
+                seeds.stop - 1,
+                sum(report.steps for report in reports),
+                sum(sum(report.faults.values()) for report in reports),
+                sum(bool(report.violations) for report in reports),
+            )
+        )
 
 
 def _summary(play: str, reports: list[SeedReport], throw: bool) -> int:

@@ -23,6 +23,7 @@ from bayplan.assembly.chart_values import DEFAULTS as DEFAULT_VALUES
 from bayplan.assembly.chart_values import SCHEMA
 from bayplan.assembly.helm_chart import (
     HEADER,
+    IS_CERT_MANAGED,
     IS_CERTIFIED,
     IS_SECURE,
     IS_SEPARATE,
@@ -88,6 +89,7 @@ def rendered(
         IS_SEPARATE: chosen.get("separate", False),
         IS_SECURE: chosen.get("metrics_secure", False),
         IS_CERTIFIED: bool(secret),
+        IS_CERT_MANAGED: values["webhooks"]["certManager"]["enabled"] and "webhooks" in values["roles"],
     }
     others = ",".join(role for role in values["roles"] if role != "webhooks")
     filled = {
@@ -243,7 +245,7 @@ def test_every_value_is_in_the_schema_and_every_default_fits_it() -> None:
             path
             for name, one in inside.items()
             if isinstance(one, dict)
-            and name not in ("requests", "limits", "labels")  # keys that users choose
+            and name not in ("requests", "limits", "labels", "issuer")  # keys that users choose
             for path in paths(one, f"{prefix}{name}.")
         }
 

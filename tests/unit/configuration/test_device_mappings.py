@@ -54,8 +54,16 @@ def test_classes_are_mapped_to_a_resource() -> None:
             "deviceClassMappings[0].deviceClassNames: must have at most 8 entries",
         ),
         (
-            {"deviceClassMappings": [{**MAPPING, "sources": []}]},
-            "deviceClassMappings[0].sources: is not a known key",
+            {"deviceClassMappings": [{**MAPPING, "sources": [{"capacity": {}}]}]},
+            "deviceClassMappings[0].sources[0].capacity: is not supported: quota counts devices or counters",
+        ),
+        (
+            {"deviceClassMappings": [{**MAPPING, "sources": [{}]}]},
+            "deviceClassMappings[0].sources[0]: must have a counter",
+        ),
+        (
+            {"deviceClassMappings": [{**MAPPING, "sources": [{"counter": {"name": "n", "driver": "d"}}]}]},
+            "deviceClassMappings[0].sources[0].counter.deviceSelector.cel.expression: must be set",
         ),
         ({"uncountedDevices": "ignore"}, 'uncountedDevices: "ignore": must be refuse or admit'),
     ],

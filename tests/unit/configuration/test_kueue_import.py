@@ -11,7 +11,7 @@ from bayplan.cli.config.options import Configured, configure
 from bayplan.configuration.kueue_import import ALWAYS_ON, GATES, read_kueue
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.fields.counting import DeviceClassMapping
+from bayplan.dialects.kueue.fields.counting import CounterSource, DeviceClassMapping
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.model.profile import FairRule, Profile, Strategy
 
@@ -136,6 +136,11 @@ def test_what_waiting_for_pods_cannot_do_here_is_listed() -> None:
     assert unused == ["waitForPodsReady.blockAdmission", "waitForPodsReady.requeuingStrategy.timestamp"]
 
 
+def counter(name: str) -> dict[str, Any]:
+    selector = {"cel": {"expression": "true"}}
+    return {"counter": {"name": name, "driver": "mig.example.com", "deviceSelector": selector}}
+
+
 def test_resources() -> None:
     rule = {"input": "nvidia.com/mig-1g.5gb", "strategy": "Replace", "outputs": {"memory": "5Gi"}}
     settings, unused = read(
@@ -145,16 +150,37 @@ def test_resources() -> None:
             "quotaCheckStrategy": "IgnoreUndeclared",
             "deviceClassMappings": [
                 {"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com", "big.example.com"]},
-                {"name": "example.com/slices", "deviceClassNames": ["mig.example.com"], "sources": [{}]},
+                {
+                    "name": "example.com/slices",
+                    "deviceClassNames": ["mig.example.com"],
+                    "sources": [counter("slices")],
+                },
+                {
+                    "name": "example.com/memory",
+                    "deviceClassNames": ["mig.example.com"],
+                    "sources": [counter("memory")],
+                },
+                {
+                    "name": "example.com/bandwidth",
+                    "deviceClassNames": ["nic.example.com"],
+                    "sources": [{"capacity": {}}],
+                },
             ],
         }
     )
     assert settings.resources.ignored == ("networking.example.com/",)
     assert [one.resource for one in settings.resources.transformations] == [rule["input"]]
     assert settings.scheduling == Profile(ignore_uncovered=True)
-    assert unused == ["resources.deviceClassMappings[1].sources"]
+    assert unused == ["resources.deviceClassMappings[3].sources"]
+    assert settings.resources.by_capacity == ("nic.example.com",)
     assert settings.resources.device_classes == (
         DeviceClassMapping("example.com/gpus", ("gpu.example.com", "big.example.com")),
+        *(
+            DeviceClassMapping(
+                f"example.com/{name}", ("mig.example.com",), (CounterSource(name, "mig.example.com", "true"),)
+            )
+            for name in ("slices", "memory")
+        ),
     )
 
 

@@ -61,8 +61,18 @@ def test_one_seed_gives_the_same_files_whatever_the_hash_seed(tmp_path: Path) ->
         ]
         command += ["--policy", "bayplan", "--policy", "random", "-o", str(folder)]
         subprocess.run(command, check=True, capture_output=True, env=os.environ | {"PYTHONHASHSEED": number})
-        found.append([(folder / name).read_bytes() for name in ("report.html", "report.json")])
+        found.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
     assert found[0] == found[1]
+    assert [*found[0]] == [
+        "across-racks.png",
+        "allocation.png",
+        "completion.png",
+        "fragmentation.png",
+        "report.html",
+        "report.json",
+        "wait.png",
+        "waiting.png",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +83,18 @@ def test_one_seed_gives_the_same_files_whatever_the_hash_seed(tmp_path: Path) ->
         (("--cluster", "trace"), "needs a cluster with GPUs"),
         (("--slowdown", "rack"), "rack is no LEVEL=RATE"),
         (("--slowdown", "nowhere=0.5"), "no node has a label nowhere"),
+        (("--node-failures", "mtbf=x repair=2h"), "'x' is no duration"),
+        (("--node-failures", "mtbf=2h"), "'mtbf=2h' is no rate"),
+        (("--node-failures", "mtbf=0.001s repair=1s"), "more than 1,000,000 outages"),
+        (("--node-failures", "nosuch.csv"), "nosuch.csv"),
+        (("--leave-after", "-3"), "'-3' is no duration"),
+        (("--sweep", "racks=3..1"), "'racks=3..1' is no range of racks"),
+        (("--sweep", "racks=0..999"), "more than 64 values"),
+        (("--target", "p95 wait < 30m"), "--target needs --sweep"),
+        (("--sweep", "racks=0..1", "--target", "fast"), "'fast' is no target"),
+        (("--sweep", "racks=0..1", "--target", "p95 wait < soon"), "'soon' is no duration"),
+        (("--sweep", "racks=0..1", "--policy", "fifo", "--policy", "spread"), "for one policy"),
+        (("--cluster", "4 gpu=8", "--sweep", "racks=0..x"), "is no range"),
     ],
 )
 def test_a_wrong_option_is_answered_in_a_sentence(
@@ -114,3 +136,42 @@ def test_an_interrupt_keeps_what_has_happened() -> None:
 def test_quantiles_are_values_that_occurred() -> None:
     assert [quantile([3.0, 1.0, 2.0, 4.0], share) for share in (0.5, 0.9, 0.0)] == [2.0, 4.0, 1.0]
     assert quantile([], 0.5) is None
+
+
+def test_node_failures_from_a_table_are_in_the_notes_and_the_figures(tmp_path: Path) -> None:
+    table = tmp_path / "outages.csv"
+    table.write_text("node,start,seconds\nb000-r000-h000,0,500000\n", encoding="utf-8")
+    result = simulated(tmp_path, "--policy", "bayplan", "--node-failures", str(table))
+    assert "note: 1 node failures" in result.output
+    table.write_text("node,start,seconds\nnosuch,0,5\n", encoding="utf-8")
+    result = simulated(tmp_path, "--policy", "bayplan", "--node-failures", str(table))
+    assert "outages.csv, line 2: there is no node 'nosuch' in the cluster" in result.output
+
+
+def test_without_matplotlib_one_line_says_what_is_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bayplan.cli.commands.simulate.can_draw", lambda: False)
+    result = simulated(tmp_path, "--policy", "fifo")
+    assert "No PNG images: matplotlib is not installed" in result.output
+    assert not [*(tmp_path / "out").glob("*.png")]
+
+
+def test_a_sweep_names_the_fewest_racks_that_meet_a_target(tmp_path: Path) -> None:
+    work = "sizes: {8: 50, 32: 100}\ndurations: {600: 100}\njobs: 60\nload: 1.2\n"
+    target = ("--target", "p95 wait of 32-GPU gangs < 30m")
+    result = simulated(tmp_path, "--sweep", "racks=0..3", "--policy", "bayplan", *target, trace=work)
+    assert result.exit_code == 0, result.output
+    data = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert [row["hosts"] for row in data["runs"]] == [4, 6, 8, 10]
+    assert data["runs"][0]["meetsTarget"] is False
+    met = [row["racksAdded"] for row in data["runs"] if row["meetsTarget"]]
+    assert data["smallest"] == met[0] > 0
+    assert f"p95 wait of 32-GPU gangs < 30m: met with {met[0]} racks more" in result.output
+    assert data["runs"][0]["gpuHoursWaited"] > data["runs"][-1]["gpuHoursWaited"]
+
+
+def test_a_target_that_no_capacity_meets_is_said_so(tmp_path: Path) -> None:
+    work = "sizes: {32: 100}\ndurations: {600: 100}\njobs: 30\nload: 9\n"
+    result = simulated(tmp_path, "--sweep", "racks=0..1", "--target", "mean wait < 1s", trace=work)
+    assert "mean wait < 1s: not met with up to 1 racks more" in result.output

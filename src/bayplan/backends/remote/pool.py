@@ -7,6 +7,7 @@ connection and the parser need, and as long on its import as a command may take 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import ssl
 from collections.abc import Iterable
 from typing import NamedTuple, cast
@@ -41,6 +42,9 @@ class Pool:
         self._server_name = server_name or self.host
         self._authority, self._prefix = parts.netloc.rpartition("@")[2], parts.path
         self._secure = parts.scheme == "https"
+        # asyncio leaks the socket of an attempt that is cancelled while several addresses race: a literal
+        # address has no second one to race with.
+        self._next_address_seconds = None if _is_literal(self.host) else NEXT_ADDRESS_SECONDS
         self._free: list[Connection] = []
         self._open: set[Connection] = set()
         self._tls: ssl.SSLContext | None = None
@@ -113,7 +117,7 @@ class Pool:
             async with asyncio.timeout(seconds):
                 _, made = await asyncio.get_running_loop().create_connection(
                     lambda: Connection(self._open), self.host, self.port, ssl=context, server_hostname=name,
-                    happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+                    happy_eyeballs_delay=self._next_address_seconds,
                 )  # fmt: skip
         except ssl.SSLCertVerificationError:
             raise
@@ -122,6 +126,14 @@ class Pool:
         except OSError as problem:
             raise NoConnection(str(problem.strerror or problem)) from problem
         return made
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class Connection(asyncio.Protocol):

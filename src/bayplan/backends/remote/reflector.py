@@ -100,6 +100,7 @@ class Reflector:
         self._highest = ""  # of all times, to notice a history that began anew
         self._synced = False  # has ever been
         self._absent = False
+        self._held: list[Event] | None = None  # of the first list after the kind could not be read
         self._streams = patience.stream_lists
         self._pages_next = False  # after a streamed list that did not come to its end
         self._failures = 0
@@ -149,7 +150,7 @@ class Reflector:
                 break
         events: list[Event] = []
         self._finish_list(metadata.resource_version, events)
-        await self._emit(events)
+        await self._report(events)
 
     async def _page(self, body: bytes) -> ListMeta:
         try:
@@ -161,8 +162,21 @@ class Reflector:
             self._known.seen(found, events)
         for key, reason in page.unreadable:
             self._unreadable(key, reason)
-        await self._emit(events)
+        await self._report(events)
         return page.metadata
+
+    async def _report(self, events: list[Event]) -> None:
+        """Emit events. Of a kind that appears while the process runs, all objects are reported at once.
+
+        A part of them would be taken for all: a device whose claim is still to come would count as free.
+        """
+        if self._held is not None:
+            self._held += events
+            if self._known.listing:
+                return
+            events, self._held = self._held, None
+        if events:
+            await self._emit(events)
 
     def _finish_list(self, version: str, events: list[Event]) -> None:
         if self._highest.isdecimal() and version.isdecimal() and newer(self._highest, version):
@@ -245,8 +259,7 @@ class Reflector:
                 if text:
                     self._fold(text, events)
         finally:
-            if events:
-                await self._emit(events)
+            await self._report(events)
 
     def _fold(self, text: bytes, events: list[Event]) -> None:
         try:
@@ -323,6 +336,7 @@ class Reflector:
         self._known.all_gone(events)
         self._synced = True
         self._register.known(self._kind)
+        self._held = []
         await self._emit(events)
 
     def _trouble(self, code: int, body: bytes) -> ApiError:

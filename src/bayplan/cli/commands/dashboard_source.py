@@ -12,12 +12,11 @@ import click
 from bayplan.cli.commands.explain import explain_queued, section_lines
 from bayplan.cli.commands.plan import plan_documents
 from bayplan.cli.config.read_files import read_text
+from bayplan.cli.listing.gang_listing import list_gangs
 from bayplan.cli.live.find_gang import FoundObject, GangQuery
 from bayplan.cli.live.gangs import ClusterOutlook, outlook
-from bayplan.cli.live.list_gangs import gang_records
-from bayplan.cli.live.list_groups import fair_queue_records, fair_queues, group_records, pod_groups
+from bayplan.cli.live.list_groups import fair_queue_records, fair_queues
 from bayplan.cli.live.list_queues import queue_records
-from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, with_starts
 from bayplan.cli.live.list_topologies import topology_records
 from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled
 from bayplan.cli.live.state import Live
@@ -84,13 +83,7 @@ class DashboardSource:
         with self.lock:
             live, scheduled = self.cluster.live(), self.cluster.scheduled()
             state, owners = scheduled.controller.state, GangOwners(live, scheduled)
-            records: list[dict[str, Any]] = [
-                *gang_records(live, outlook(live).gangs, self.forecasts.starts),
-                *group_records(live, pod_groups(live, "")),
-                *scheduled_records(
-                    with_starts(scheduled_rows(live, scheduled, ""), self.forecasts.starts), live.now
-                ),
-            ]
+            records = list_gangs(live, scheduled, forecast=lambda _: self.forecasts.starts).records()
             keys = [GangKey(one["namespace"], one["kind"], one["name"]) for one in records]
             self.maker.ids.forget(keys)
             entries = (

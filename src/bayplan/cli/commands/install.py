@@ -79,6 +79,9 @@ KINDS = {
         replace(POLICY, kind=f"{POLICY.kind}Binding", plural="validatingadmissionpolicybindings"),
         DEFINITION,
         Kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+        Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
+        Kind("cert-manager.io", "v1", "Issuer", "issuers"),
+        Kind("cert-manager.io", "v1", "Certificate", "certificates"),
     )
 }
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -156,6 +159,7 @@ FIELDS = {
     "metrics_from": "networkPolicy.metricsFrom",
     "metrics_secure": "metrics.secure",
     "metrics_certificate": "metrics.certificateSecret",
+    "cert_manager": "webhooks.certManager.enabled",
     "roles": "roles",
 }
 """Options that have a value of their own in the chart."""

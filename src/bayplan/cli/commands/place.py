@@ -28,9 +28,11 @@ from bayplan.cli.render.console import console as new_console
 from bayplan.cli.render.numa import current_zones, drawn, zone_pods
 from bayplan.cli.render.topology_tree import draw, take_picture
 from bayplan.dialects.kube.fields.reader import printable
+from bayplan.explanation.devices import asked_text
 from bayplan.explanation.misfit import Explanation, explain, request_text
 from bayplan.explanation.text import counted, short_levels
 from bayplan.model.assignment import Code
+from bayplan.model.gang import PodSet
 from bayplan.model.profile import Profile, Strategy
 
 PLACED, MISFIT, BAD_INPUT = 0, 1, 2
@@ -40,7 +42,8 @@ PLACED, MISFIT, BAD_INPUT = 0, 1, 2
 @click.option(
     "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
     help="YAML or JSON with any of Node, NodeResourceTopology, Pod, Topology, ResourceFlavor, Job, JobSet, "
-    "Workload, or lists of them as kubectl prints; - is standard input. May be repeated.",
+    "Workload, DeviceClass, ResourceSlice, ResourceClaim, ResourceClaimTemplate, DeviceTaintRule, or lists "
+    "of them as kubectl prints; - is standard input. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--strategy",
@@ -128,13 +131,14 @@ def _place_options(options: dict[str, Any]) -> PlaceOptions:
 def _explanation(outcome: PlacementResult, placement_input: PlacementInput) -> Explanation | None:
     if outcome.placement.misfit is None:
         return None
-    return explain(
+    found = explain(
         outcome.asked,
         outcome.placement.misfit,
         outcome.supply,
         placement_input.profile,
         placement_input.left_out,
     )
+    return replace(found, found=(*found.found, *outcome.shortages))
 
 
 def _notes(inputs: Inputs, placement_input: PlacementInput) -> list[str]:
@@ -182,7 +186,7 @@ def _print_outcome(
     source, topology = outcome.gang.source, outcome.supply.tree.topology
     _say(console, f"{source.kind} {source.namespace}/{source.name}", "bold")
     for pod_set in outcome.gang.root.pod_sets():
-        _say(console, f"  {pod_set.name}: {request_text(pod_set, topology)}")
+        _say(console, f"  {pod_set.name}: {request_text(pod_set, topology)}{_claims(pod_set)}")
     if explanation is None:
         _say(console, f"  placed: {_summary(outcome)}", "green")
     else:
@@ -190,8 +194,15 @@ def _print_outcome(
         for head, sentences in (("found", explanation.found), ("try", explanation.advice)):
             for sentence in sentences:
                 _say(console, f"  {head}: {sentence}")
-    for line in draw(take_picture(outcome.asked, outcome.placement, outcome.supply), full=full):
+    picture = take_picture(outcome.asked, outcome.placement, outcome.supply, outcome.classes)
+    for line in draw(picture, full=full):
         console.print(Text("    ") + line)
+
+
+def _claims(pod_set: PodSet) -> str:
+    """`; claim gpus: 4 x gpu.example.com`."""
+    devices = None if pod_set.template is None else pod_set.template.devices
+    return "" if devices is None or not devices.claims else f"; {asked_text(devices)}"
 
 
 def _zones(placement_input: PlacementInput, outcome: PlacementResult) -> list[str]:

@@ -15,10 +15,11 @@ from bayplan.cli.config.read_files import InputDocument, InputProblem, read_file
 from bayplan.cli.live.forecast import ForecastResult, forecast
 from bayplan.cli.live.gangs import inactive_text, named
 from bayplan.cli.live.pending_explanation import Sections, pending_sections, request_lines
-from bayplan.cli.live.scheduled_plan import answer_parts, assume_admitted
-from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
 from bayplan.cli.live.state import ClusterTarget, Live, cluster_options
-from bayplan.cli.live.submissions import Submission, Submitted, submissions
+from bayplan.cli.planning.scheduled_plan import answer_parts, assume_admitted
+from bayplan.cli.planning.scheduled_submissions import ScheduledSubmission
+from bayplan.cli.planning.submissions import Submission, Submitted, submissions
+from bayplan.cli.planning.what_if import ADD, ChangedCluster, WhatIf, changed_cluster, newly_started
 from bayplan.cli.render.expected_start import record as expected_record
 from bayplan.cli.render.expected_start import sentence
 from bayplan.cli.render.placements import drawn
@@ -68,9 +69,23 @@ class PlannedSubmissions:
 
 @click.command()
 @click.option(
-    "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
+    "-f", "--file", "files", multiple=True, metavar="FILE",
     help="YAML or JSON with Workloads, jobs, pod groups or pods; - is standard input. May be repeated.",
 )  # fmt: skip
+@click.option(
+    "--add", multiple=True, metavar="HOSTS",
+    help=f"What if there were more hosts: {ADD}; other amounts as cpu=64, like=NODE. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--drain", multiple=True, metavar="NODE", help="What if a node and its pods were gone. May be repeated."
+)
+@click.option(
+    "--set-quota", multiple=True, metavar="QUEUE/FLAVOR/RESOURCE=AMOUNT",
+    help="What if a ClusterQueue had another nominal quota. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--without", multiple=True, metavar="GANG", help="What if a gang and its pods were gone. May be repeated."
+)
 @cluster_options
 @journal_option
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON.")
@@ -80,6 +95,10 @@ def plan(
     ctx: click.Context,
     target: ClusterTarget,
     files: tuple[str, ...],
+    add: tuple[str, ...],
+    drain: tuple[str, ...],
+    set_quota: tuple[str, ...],
+    without: tuple[str, ...],
     journal: Path | None,
     output: str | None,
     full: bool,
@@ -90,25 +109,51 @@ def plan(
     the scheduler places. Queues and priority classes in the files are treated as if they existed.
 
     Shows whether and where each gang would start now, which gangs or pods it would preempt, or why it would
-    be pending and when it is expected to start. Nothing is written.
+    be pending and when it is expected to start. With --add, --drain, --set-quota or --without the cluster is
+    assumed to be changed, and the pending gangs that would start because of that are named. Nothing is
+    written.
 
     Exit status: 0 all would start now, 3 some gang would be pending, 2 bad input, 1 the cluster does not
     answer.
     """
+    what = WhatIf(add, drain, set_quota, without)
+    if not files and not what:
+        raise click.UsageError(
+            "give gangs with -f, or a change with --add, --drain, --set-quota or --without"
+        )
     documents, problems = read_files(files)
     if problems:
         ctx.exit(_report_problems(problems))
     with target.live() as current:
-        planned = plan_documents(current, documents, list(runs_of(journal).runs.values()), full=full)
+        changed = changed_cluster(current, what) if what else ChangedCluster(current, ())
+        planned = PlannedSubmissions((), ())
+        if files:
+            past = list(runs_of(journal).runs.values())
+            planned = plan_documents(changed.live, documents, past, full=full)
         if planned.problems:
             ctx.exit(_report_problems(planned.problems))
         for text in planned.skipped:
             echo(f"skipped: {text}", err=True)
+        started, waiting = newly_started(current, changed.live) if what else ([], 0)
         if output == "json":
-            say_json(planned.record())
+            effect = {"changes": list(changed.changes), "startsOfPending": started, "stillPending": waiting}
+            say_json(planned.record() | (effect if what else {}))
         else:
             say(_lines(planned.answers))
+            say(_effect_lines(changed.changes, started, waiting, bool(planned.answers)) if what else ())
     ctx.exit(planned.status)
+
+
+def _effect_lines(
+    changes: Iterable[str], started: Sequence[str], waiting: int, follows: bool
+) -> Iterator[str]:
+    if follows:
+        yield ""
+    yield "Assumed:"
+    yield from (f"  {line}" for line in changes)
+    yield f"Pending gangs that would start because of that: {len(started) or 'none'}"
+    yield from (f"  {name}" for name in started)
+    yield f"Gangs that would still be pending: {waiting}"
 
 
 def plan_documents(

@@ -20,12 +20,6 @@ from bayplan.assembly.rbac import LEASE_NAME
 from bayplan.assembly.webhooks import WebhookEndpoint, Webhooks
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.commands.metrics_options import (
-    GuardedMetrics,
-    guarded_metrics,
-    open_metrics,
-    takes_guarded_metrics,
-)
 from bayplan.cli.commands.run_dashboard import (
     DASHBOARD,
     DashboardOptions,
@@ -34,6 +28,15 @@ from bayplan.cli.commands.run_dashboard import (
     takes_dashboard,
 )
 from bayplan.cli.config.options import takes_configuration
+from bayplan.cli.running.metrics_options import (
+    GuardedMetrics,
+    guarded_metrics,
+    open_metrics,
+    takes_guarded_metrics,
+)
+from bayplan.cli.running.run_telemetry import containment, decision_log, open_spans
+from bayplan.cli.running.shadow_options import shadowing, takes_shadow
+from bayplan.cli.running.webhook_options import takes_webhooks, webhook_certificate
 from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
@@ -48,11 +51,12 @@ from bayplan.runtime.controllers.provisioning.controller import ProvisioningCont
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import Removed, UngatingController
 from bayplan.runtime.core.api_object import LEASE, ApiObject
-from bayplan.runtime.core.clock import Clock, SystemClock
+from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.journal import FileJournal, InUse, Journal, NullJournal
 from bayplan.runtime.core.loop import Loop
+from bayplan.runtime.core.spans import NO_SPANS, Spans
 from bayplan.runtime.process.election import Election, ElectionThread
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.runtime.process.service import Meter, Metered, Service, Shadow
@@ -64,6 +68,7 @@ from bayplan.runtime.webhooks import probes as health
 from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.live_objects import LiveObjects
 from bayplan.runtime.webhooks.look_up_watch import LookUpWatch
+from bayplan.runtime.webhooks.metrics_server import CertificateFiles
 from bayplan.state.cluster.shared_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
@@ -85,6 +90,8 @@ class RunOptions:
     settings: Settings = DEFAULTS
     guarded: GuardedMetrics | None = None
     dashboard: DashboardOptions | None = None
+    tracing: bool = False
+    certificate: CertificateFiles | None = None  # of the webhooks; None: of our own authority
 
 
 @click.command()
@@ -101,9 +108,7 @@ class RunOptions:
     callback=lambda _, __, value: roles_of(value),
     help=f"The roles of this replica, separated by commas: {', '.join(KNOWN_ROLES)}.",
 )
-@click.option(
-    "--shadow", is_flag=True, help="Decide and record in the journal, but write nothing to the cluster."
-)
+@takes_shadow
 @click.option(
     "--elect/--no-elect",
     default=True,
@@ -119,12 +124,7 @@ class RunOptions:
 @click.option(
     "--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz."
 )
-@click.option(
-    "--webhook-listen",
-    default="127.0.0.1:0",
-    show_default=True,
-    help="Address of the webhooks, if this replica serves them.",
-)
+@takes_webhooks
 @takes_guarded_metrics
 @takes_dashboard
 @click.option(
@@ -137,12 +137,15 @@ class RunOptions:
     "--log-format", type=click.Choice([str(f) for f in logs.Format]), default="console", show_default=True
 )
 @click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", show_default=True)
+@click.option("--tracing", is_flag=True, help="Send OpenTelemetry spans to the collector that OTEL_* names.")
 def run(
-    kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool, elect: bool,
-    namespace: str, journal: Path | None, listen: str, webhook_listen: str, pod_batch_seconds: float | None,
+    kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool,
+    shadow_schedulers: tuple[str, ...], elect: bool, namespace: str, journal: Path | None,
+    listen: str, webhook_listen: str, webhook_cert_file: Path | None, webhook_key_file: Path | None,
+    pod_batch_seconds: float | None,
     settings: Settings, metrics_listen: str | None, metrics_cert_file: Path | None,
     metrics_key_file: Path | None, dashboard_listen: str, dashboard_names: tuple[str, ...],
-    log_format: str, log_level: str,
+    log_format: str, log_level: str, tracing: bool,
 ) -> None:  # fmt: skip
     """Run Bayplan for a cluster: admission, scheduling and webhooks.
 
@@ -154,6 +157,7 @@ def run(
     try:
         if pod_batch_seconds is not None:
             settings = replace(settings, ungating=UngatingSettings(pod_batch_seconds))
+        settings = shadowing(settings, shadow_schedulers, shadow=shadow)
         addresses = (listen, webhook_listen)
         _check_addresses(addresses)
         guarded = guarded_metrics(metrics_listen, metrics_cert_file, metrics_key_file)
@@ -162,6 +166,8 @@ def run(
         options = RunOptions(
             *(roles, shadow, elects, namespace, journal, *addresses, settings, guarded),
             dashboard=pages if DASHBOARD in roles else None,
+            tracing=tracing,
+            certificate=webhook_certificate(webhook_cert_file, webhook_key_file),
         )
         status = _serve(kubeconfig, context, options)
     except (ApiError, InUse) as error:
@@ -294,7 +300,10 @@ def _schedule(
     admission_metrics = (
         AdmissionMetrics(metrics.registry, __version__) if "admission" in options.roles else None
     )
-    loop = _loop(backend, options, grouper, journal, metrics, admission_metrics, election, clock, contained)
+    spans = open_spans(shutdown) if options.tracing else NO_SPANS
+    loop = _loop(
+        backend, options, grouper, journal, metrics, admission_metrics, election, clock, contained, spans
+    )
     service = Service(loop, clock, metrics, stop)
     shutdown.opened("the writes in flight", service.finish)
     alive = {"loop": health.steps(clock, lambda: service.last_step)}
@@ -316,7 +325,8 @@ def _serve_webhooks(
     def note(sentence: str, bug: BaseException | None) -> None:
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
-    endpoint = WebhookEndpoint(options.namespace, Address.parse(options.webhook_listen), converted())
+    address = Address.parse(options.webhook_listen)
+    endpoint = WebhookEndpoint(options.namespace, address, converted(), options.certificate)
     live = LiveObjects(backend.request, clock)
     owner = no_owner if grouper is None else grouper.cache.owner
     look_ups = LookUps(facts.queue, owner, facts.levels, live.controller, live.has_class)
@@ -335,8 +345,9 @@ def _loop(
     election: Election | None,
     clock: SystemClock,
     contained: Containment,
+    spans: Spans,
 ) -> Loop:
-    target: Backend = Shadow(backend, metrics) if options.shadow else Metered(backend, metrics)
+    target: Backend = (Shadow if options.shadow else Metered)(backend, metrics, spans)
     watch, removed = (
         (admission_metrics.summarised, admission_metrics.gate_removed) if admission_metrics else (None, None)
     )
@@ -351,21 +362,9 @@ def _loop(
             admission_metrics.leads(leads)
         return leads
 
-    meter = Meter(clock, metrics, admission_metrics, logs.logger("run").warning)
+    decisions = decision_log(roles, journal, shadow=options.shadow)
+    meter = Meter(clock, metrics, admission_metrics, logs.logger("run").warning, decisions, spans)
     return Loop(target, roles, journal, may_write=may_write, observer=meter, containment=contained)
-
-
-def containment(metrics: Metrics, clock: Clock) -> Containment:
-    """Contains the errors of one object, gang or thread: they are logged with a traceback, and counted."""
-    log = logs.logger("containment")
-
-    def report(sentence: str, error: BaseException, **facts: str) -> None:
-        log.error(sentence, exc_info=error, **facts)
-
-    def slow(seconds: float, where: str, kind: str, name: str) -> None:
-        log.warning(f"{where} of {kind} {name} took {seconds:.1f} s".replace("  ", " "))
-
-    return Containment(report, metrics.contained, clock, slow)
 
 
 def _elect(

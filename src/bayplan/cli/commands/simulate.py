@@ -17,13 +17,27 @@ from bayplan.configuration.settings import Settings
 from bayplan.model.node import Node
 from bayplan.model.profile import Profile
 from bayplan.simulation.reports.comparison import SimulationReport
+from bayplan.simulation.reports.images import can_draw, png
+from bayplan.simulation.reports.plots import seconds_in_words
+from bayplan.simulation.reports.sweep import SweepReport
+from bayplan.simulation.reports.wait_target import parse_target
 from bayplan.simulation.traces.cluster_shapes import InvalidShape, is_shape, parse_shape
 from bayplan.simulation.traces.readers import ReadOptions, TraceFormat, read_node_table, read_trace
 from bayplan.simulation.traces.trace_file import TraceError
 from bayplan.simulation.traces.workload import Trace
+from bayplan.simulation.virtual_time.added_racks import InvalidSweep, parse_sweep, with_racks
+from bayplan.simulation.virtual_time.disruptions import (
+    NEVER,
+    Disruptions,
+    InvalidDisruption,
+    NodeOutage,
+    draw_outages,
+    read_outages,
+    seconds_of,
+)
 from bayplan.simulation.virtual_time.outcome import RunOutcome
 from bayplan.simulation.virtual_time.policies import DEFAULT_POLICIES, known_policies
-from bayplan.simulation.virtual_time.virtual_run import NEVER, RunSettings, VirtualRun
+from bayplan.simulation.virtual_time.virtual_run import RunSettings, VirtualRun
 
 OF_THE_TRACE = "trace"
 POLICY_NAMES = tuple(known_policies(Profile()))
@@ -59,6 +73,36 @@ POLICY_NAMES = tuple(known_policies(Profile()))
     help="The rate of a job whose pods are in several domains of a level, such as 0.7. May be repeated.",
 )
 @click.option(
+    "--node-failures",
+    metavar="FILE|RATE",
+    default="",
+    help="Nodes that fail: a CSV table with node, start and seconds, or 'mtbf=30d repair=2h' of each node. "
+    "Jobs on them start again.",
+)
+@click.option(
+    "--job-failures",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    metavar="SHARE",
+    help="The share of jobs that fail, at any moment of their run time.",
+)
+@click.option(
+    "--leave-after", metavar="DURATION", default="", help="Jobs that wait longer leave the queue, such as 8h."
+)
+@click.option(
+    "--sweep",
+    metavar="RANGE",
+    default="",
+    help="Add racks like the largest one: 'racks=0..8'. Compares waiting times, for one policy.",
+)
+@click.option(
+    "--target",
+    "aim",
+    metavar="TARGET",
+    default="",
+    help="With --sweep: 'p95 wait of 64-GPU gangs < 30m'; names the smallest capacity that meets it.",
+)
+@click.option(
     "--gpus",
     type=click.IntRange(1, 1024),
     default=8,
@@ -83,6 +127,11 @@ def simulate(
     until: float | None,
     rates: str,
     slowdowns: tuple[str, ...],
+    node_failures: str,
+    job_failures: float,
+    leave_after: str,
+    sweep: str,
+    aim: str,
     gpus: int,
     output: Path,
     settings: Settings,
@@ -93,24 +142,66 @@ def simulate(
     without a network, the same figures as JSON, and a summary. Ctrl-C ends the run with what is there. One
     seed gives the same files.
     """
-    run_settings = RunSettings(until or NEVER, _slowdowns(slowdowns))
+    slower = _slowdowns(slowdowns)
+    if aim and not sweep:
+        raise click.UsageError("--target needs --sweep: it names the smallest capacity of those tried")
+    if sweep and len(policies) > 1:
+        raise click.UsageError("--sweep compares capacities for one policy; give one")
     try:
+        racks = parse_sweep(sweep) if sweep else None
+        target = parse_target(aim) if aim else None
         given = () if cluster == OF_THE_TRACE else _nodes(cluster, gpus)
         trace = read_trace(path, ReadOptions(given, seed, rates), TraceFormat(form) if form else None)
         nodes = given or trace.nodes
-    except (TraceError, InvalidShape) as error:
+        patience = seconds_of(leave_after) if leave_after else NEVER
+        disruptions = Disruptions(_outages(node_failures, nodes, trace, seed), job_failures, patience)
+    except (TraceError, InvalidShape, InvalidDisruption, InvalidSweep) as error:
         raise click.ClickException(str(error)) from None
     if not nodes:
         raise click.ClickException(f"{path} does not count any nodes; give the cluster with --cluster")
+    run_settings = RunSettings(until or NEVER, slower, disruptions, seed)
     if unknown := [
         level for level in run_settings.slowdowns if not any(level in one.labels for one in nodes)
     ]:
         raise click.ClickException(f"--slowdown: no node has a label {unknown[0]}")
+    notes = _notes(trace, run_settings)
+    if racks is not None:
+        policy = (policies or DEFAULT_POLICIES)[0]
+        runs = _run_sweep(policy, racks, settings.profile, nodes, trace, run_settings)
+        _finish(SweepReport(trace.source, cluster, policy, seed, tuple(runs), target, notes), output)
+        return
     outcomes = _run_all(policies or DEFAULT_POLICIES, settings.profile, nodes, trace, run_settings, seed)
-    report = SimulationReport(trace.source, cluster, seed, tuple(outcomes), _notes(trace, run_settings))
+    _finish(SimulationReport(trace.source, cluster, seed, tuple(outcomes), notes), output)
+
+
+def _finish(report: SimulationReport | SweepReport, output: Path) -> None:
     _write(report, output)
     echo(report.text())
     echo(f"{output / 'report.html'} and {output / 'report.json'} written")
+    if not can_draw():
+        echo("No PNG images: matplotlib is not installed; `pip install 'bayplan[sim]'` adds it.", err=True)
+
+
+def _run_sweep(
+    policy: str,
+    racks: range,
+    profile: Profile,
+    nodes: Sequence[Node],
+    trace: Trace,
+    settings: RunSettings,
+) -> list[tuple[int, RunOutcome]]:
+    """One run for each number of racks, until an interrupt."""
+    found: list[tuple[int, RunOutcome]] = []
+    for count in racks:
+        try:
+            larger = with_racks(nodes, count)
+        except InvalidSweep as error:
+            raise click.ClickException(str(error)) from None
+        (outcome,) = _run_all((policy,), profile, larger, trace, settings, settings.seed)
+        found.append((count, outcome))
+        if outcome.interrupted:
+            break
+    return found
 
 
 def _run_all(
@@ -125,7 +216,7 @@ def _run_all(
     known = known_policies(profile)
     outcomes = []
     for name in dict.fromkeys(policies):
-        run = VirtualRun(name, nodes, trace, known[name].scheduler(nodes, seed), settings)
+        run = VirtualRun(name, nodes, trace, known[name].scheduler(nodes, seed, trace.jobs), settings)
         began = time.monotonic()
         with click.progressbar(length=run.total, label=name, file=sys.stderr) as bar:
             told = 0
@@ -163,6 +254,12 @@ def _nodes(cluster: str, gpus: int) -> tuple[Node, ...]:
     return tuple(sorted(usable, key=lambda node: node.name))
 
 
+def _outages(text: str, nodes: Sequence[Node], trace: Trace, seed: int) -> tuple[NodeOutage, ...]:
+    if not text:
+        return ()
+    return draw_outages(text, nodes, trace, seed) if "=" in text else read_outages(text, nodes)
+
+
 def _slowdowns(texts: Sequence[str]) -> dict[str, float]:
     found = {}
     for text in texts:
@@ -185,6 +282,12 @@ def _notes(trace: Trace, settings: RunSettings) -> tuple[str, ...]:
         notes.append("shares of a GPU are counted per node, not per device")
     if unknown := sum(job.duration is None for job in trace.jobs):
         notes.append(f"{unknown} jobs without a run time in the trace are left out")
+    if outages := settings.disruptions.outages:
+        notes.append(f"{len(outages):,} node failures; jobs on the node start again from their beginning")
+    if share := settings.disruptions.failing_share:
+        notes.append(f"{share:.0%} of jobs fail at any moment of their run time")
+    if settings.disruptions.patience < NEVER:
+        notes.append(f"jobs leave after waiting for {seconds_in_words(settings.disruptions.patience)}")
     notes += [
         f"a job across domains of {level} runs at {rate:g} of its rate"
         for level, rate in settings.slowdowns.items()
@@ -192,10 +295,13 @@ def _notes(trace: Trace, settings: RunSettings) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _write(report: SimulationReport, folder: Path) -> None:
+def _write(report: SimulationReport | SweepReport, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.json").write_text(report.json(), encoding="utf-8")
         (folder / "report.html").write_text(report.html(), encoding="utf-8")
+        if can_draw():
+            for plot in report.plots():
+                (folder / f"{plot.name}.png").write_bytes(png(plot))
     except OSError as error:
         raise click.ClickException(f"{folder}: {error.strerror or error}") from None

@@ -10,7 +10,12 @@ import click
 from bayplan import __version__
 from bayplan.cli.config.output import echo, echo_json
 
-EXTRAS = {"exact": "highspy", "cel": "cel_expr_python"}
+EXTRAS = {
+    "exact": "highspy",
+    "cel": "cel_expr_python",
+    "sim": "matplotlib",
+    "tracing": "opentelemetry",
+}
 """The extras of the package, and the library that each of them adds."""
 
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from bayplan.cli.config import device_inputs
+from bayplan.cli.config.device_inputs import DeviceInputs, template_claims
 from bayplan.cli.config.read_files import InputDocument, InputProblem
-from bayplan.dialects.jobs.kinds import copies, is_known
+from bayplan.dialects.jobs.kinds import copies, is_known, parts
+from bayplan.dialects.jobs.part import find_nothing
 from bayplan.dialects.kube.decode.node_fields import node
 from bayplan.dialects.kube.decode.pod_fields import PodUsage, usage_of
 from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.claim_requests import PodClaim
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
 from bayplan.dialects.kueue.fields.workload import needs_no_placement, workload_gang
@@ -39,6 +43,7 @@ class Inputs:
     flavors: list[Flavor] = field(default_factory=list)
     zones: dict[str, NodeZones] = field(default_factory=dict)  # by node
     gangs: list[tuple[InputDocument, Gang]] = field(default_factory=list)
+    devices: DeviceInputs = field(default_factory=DeviceInputs)
     notes: Counter[tuple[str, str]] = field(default_factory=Counter)  # (noun, remark) → how many
     problems: list[InputProblem] = field(default_factory=list)
     seen: dict[tuple[str, ...], InputDocument] = field(default_factory=dict)
@@ -130,24 +135,32 @@ def _add_workload(inputs: Inputs, document: InputDocument) -> None:
     if needs_no_placement(document.body):
         inputs.notes["Workload", "not placed again: admitted or finished already"] += 1
     else:
-        _add_gang(inputs, document, workload_gang(document.body))
+        pod_sets = document.body.at("spec", "podSets").items()
+        templates = ((one.at("name").text(), one.at("template")) for one in pod_sets)
+        _add_gang(inputs, document, workload_gang(document.body), template_claims(templates))
 
 
 def _add_job(inputs: Inputs, document: InputDocument) -> None:
     gang = job_gang(document.body)
     count = copies(document.body)
+    claims = template_claims((part.name, part.template) for part in parts(document.body, find_nothing))
     for index in range(min(count, COPIES_MAX)):
         name = gang.source.name if count == 1 else f"{gang.source.name}-{index}"
-        _add_gang(inputs, document, replace(gang, source=replace(gang.source, name=name)))
+        _add_gang(inputs, document, replace(gang, source=replace(gang.source, name=name)), claims)
 
 
-def _add_gang(inputs: Inputs, document: InputDocument, gang: Gang) -> None:
+def _add_device_object(inputs: Inputs, document: InputDocument) -> None:
+    inputs.devices.add(document)
+
+
+def _add_gang(inputs: Inputs, document: InputDocument, gang: Gang, claims: tuple[PodClaim, ...]) -> None:
     for pod_set in gang.root.pod_sets():
         _reject_huge(document.body.at("spec"), pod_set.requests)
     if not gang.source.name:
         inputs.notes["gang", "without a name"] += 1
         gang = replace(gang, source=replace(gang.source, name=f"unnamed-{len(inputs.gangs) + 1}"))
     inputs.gangs.append((document, gang))
+    inputs.devices.entries[gang.source] = claims
 
 
 def _reject_twins(inputs: Inputs, document: InputDocument) -> None:
@@ -194,4 +207,5 @@ _READERS: dict[str, tuple[str, Callable[[Inputs, InputDocument], None]]] = {
     "ResourceFlavor": (_FAMILY, _add_flavor),
     "Workload": (_FAMILY, _add_workload),
     "NodeResourceTopology": (GROUP, _add_zones),
+    **dict.fromkeys(device_inputs.KINDS, (device_inputs.GROUP, _add_device_object)),
 }

@@ -6,6 +6,7 @@ Drawings are printed by `render.console`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 import click
@@ -16,6 +17,11 @@ from bayplan.dialects.kube.fields.terminal_text import clean, clean_json
 def echo(text: object = "", *, err: bool = False, nl: bool = True, file: IO[Any] | None = None) -> None:
     """Print a text of one or more lines."""
     click.echo(clean(str(text)), err=err, nl=nl, file=file)
+
+
+def echo_coloured(lines: Sequence[str], colour: Callable[[list[str]], list[str]]) -> None:
+    """Print lines that are coloured after they were cleaned; off a terminal the colours are left out."""
+    click.echo("\n".join(colour([clean(line) for line in lines])))
 
 
 def echo_json(data: Any) -> None:

@@ -9,11 +9,14 @@ from functools import partial
 
 import numpy as np
 
+from bayplan.cli.config.device_inputs import DeviceInputs
 from bayplan.cli.config.objects import Inputs, title
 from bayplan.cli.config.read_files import InputDocument, InputProblem
 from bayplan.cli.inputs.levels import inferred_topology, parse_levels
+from bayplan.cli.inputs.placement_devices import PlacementDevices, TakenDevices, with_takes
+from bayplan.cli.render.topology_tree import ClassColumn
 from bayplan.dialects.kube.decode.pod_fields import usage_by_node
-from bayplan.explanation.misfit import unplaceable
+from bayplan.explanation.misfit import lacks_devices, unplaceable
 from bayplan.model.assignment import Misfit, Placement
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.node import PODS, Node, Topology
@@ -22,7 +25,7 @@ from bayplan.model.numa import NodeZones, ZoneRules
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Flavor
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
-from bayplan.placement.domains.node_caps import aligned_use, place_aligned
+from bayplan.placement.domains.node_caps import Aligned, aligned_use, place_aligned
 from bayplan.placement.domains.request import resolve
 from bayplan.placement.gang.place import place
 from bayplan.placement.numa.columns import NumaColumns, zone_columns
@@ -50,6 +53,7 @@ class PlacementInput:
     profile: Profile
     left_out: Mapping[str, int]  # numbers of unusable nodes, by reason
     zones: Mapping[str, NodeZones] = field(default_factory=dict)  # NUMA reports by node
+    devices: DeviceInputs | None = None  # if a gang claims any
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,9 @@ class PlacementResult:
     placement: Placement
     asked: Gang  # the gang with NUMA constraints added to its requests
     columns: NumaColumns | None = None  # the NUMA zones, if any node reports them
+    classes: tuple[ClassColumn, ...] = ()  # devices of the classes that it claims, before it was placed
+    taken: tuple[TakenDevices, ...] = ()
+    shortages: tuple[str, ...] = ()  # why nodes have no devices for it
 
 
 class InvalidInput(Exception):
@@ -91,6 +98,10 @@ def build_input(inputs: Inputs, options: PlaceOptions) -> PlacementInput:
         for (document, _), gang in zip(inputs.gangs, gangs, strict=True)
         for problem in _check_gang(document, gang, topology, options.profile)
     ]
+    for (document, _), gang in zip(inputs.gangs, gangs, strict=True):
+        problems += [
+            InputProblem(document.file, title(document), why) for why in inputs.devices.problems(gang.source)
+        ]
     if problems:
         raise InvalidInput(*problems)
     return PlacementInput(
@@ -101,6 +112,7 @@ def build_input(inputs: Inputs, options: PlaceOptions) -> PlacementInput:
         profile=options.profile,
         left_out=_left_out(inputs, members, topology),
         zones=inputs.zones,
+        devices=inputs.devices if any(inputs.devices.entries.values()) else None,
     )
 
 
@@ -111,17 +123,45 @@ def place_all(placement_input: PlacementInput) -> Iterator[PlacementResult]:
     for name, amounts in placement_input.usage.items():
         cluster.use_node(name, amounts)
     columns: NumaColumns | None = None
+    devices: PlacementDevices | None = None
+    if placement_input.devices is not None:
+        devices = PlacementDevices(placement_input.devices, placement_input.nodes)
     for gang in placement_input.gangs:
         if placement_input.zones and columns is None:
             columns = zone_columns(cluster.snapshot().tree.nodes.tolist(), placement_input.zones)
-        find = partial(place, profile=placement_input.profile)
-        aligned = place_aligned(cluster.snapshot(), gang, columns, placement_input.profile.zones, find)
-        supply, placement = aligned.snapshot, aligned.placement
-        yield PlacementResult(gang, supply, placement, aligned.gang, columns)
+        result = _place(cluster.snapshot(), gang, columns, devices, placement_input.profile)
+        supply, placement = result.supply, result.placement
+        yield result
         if placement.ok:
             _use_capacity(cluster, gang, placement)
             if columns is not None and placement_input.topology.ends_at_host:
                 columns = _use_zones(columns, supply, gang, placement, placement_input.profile.zones)
+
+
+def _place(
+    snapshot: CapacitySnapshot, gang: Gang, columns: NumaColumns | None,
+    devices: PlacementDevices | None, profile: Profile,
+) -> PlacementResult:  # fmt: skip
+    """Place one gang, and give it its devices."""
+    latest = Aligned(Placement({}), snapshot, gang)
+
+    def find(here: CapacitySnapshot, asked: Gang) -> Placement:
+        nonlocal latest
+        latest = place_aligned(here, asked, columns, profile.zones, partial(place, profile=profile))
+        return latest.placement
+
+    if devices is None:
+        find(snapshot, gang)
+        return PlacementResult(gang, latest.snapshot, latest.placement, latest.gang, columns)
+    gang = devices.with_claims(gang)
+    placement = devices.place(snapshot, gang, find)
+    misfit, classes = placement.misfit, devices.columns(snapshot, gang)
+    result = PlacementResult(gang, latest.snapshot, placement, latest.gang, columns, classes)
+    if misfit is None:
+        taken = devices.take(snapshot, gang, placement)
+        return replace(result, classes=with_takes(classes, snapshot, taken), taken=taken)
+    lacking = tuple(devices.shortages(gang, misfit.pod_sets)) if lacks_devices(misfit) else ()
+    return replace(result, shortages=lacking)
 
 
 def rows_of(supply: CapacitySnapshot, placement: Placement, pod_set: str) -> dict[int, int]:

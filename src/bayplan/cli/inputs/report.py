@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from bayplan.cli.config.read_files import InputProblem
+from bayplan.cli.inputs.placement_devices import TakenDevices
 from bayplan.cli.inputs.placement_input import PlacementInput, PlacementResult
 from bayplan.dialects.kueue.fields.assignment_encode import encode_domains, encode_slices
 from bayplan.dialects.kueue.status.misfit_messages import misfit_message
@@ -61,10 +62,22 @@ def _gang(outcome: PlacementResult, explanation: Explanation | None) -> dict[str
             entry["topologyAssignment"] = encode_slices(assignment)
             if assignment.proven:
                 entry["proven"] = True
+            if taken := [one for one in outcome.taken if one.pod_set == pod_set.name]:
+                entry["devices"] = [_devices(one) for one in taken]
         report["podSets"].append(entry)
     if placement.misfit is not None:
         report["misfit"] = _misfit(placement.misfit, explanation)
     return report
+
+
+def _devices(taken: TakenDevices) -> dict[str, Any]:
+    return {
+        "node": taken.node,
+        "claim": taken.claim,
+        "request": taken.request,
+        "deviceClass": taken.device_class,
+        "devices": list(taken.devices),
+    }
 
 
 def _misfit(misfit: Misfit, explanation: Explanation | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What list, explain and plan know of a live cluster.
+"""What list and explain know of a live cluster.
 
 May import: any other package, cli.config, render and inputs.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from bayplan.cli.live.scheduled_state import Scheduled, pods_by_node, since_text
 from bayplan.cli.live.state import Live
@@ -13,6 +14,7 @@ from bayplan.explanation.devices import asked_text, device_lines
 from bayplan.explanation.reasons import FITS_NEXT, NOT_TRIED
 from bayplan.explanation.text import amount_text, counted, oversized_text, short_resources, shown_name
 from bayplan.model.assignment import Misfit
+from bayplan.model.devices.claims import PodDevices
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import PODS
 from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
@@ -21,6 +23,7 @@ from bayplan.placement.cluster.oversize import oversized
 from bayplan.runtime.controllers.scheduler.controller import CycleInput, SchedulerController
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.single_pod import single_pod_ref
+from bayplan.state.scheduling.store import SchedulingStore
 
 HOSTS_MAX = 16
 NAMES_MAX = 8
@@ -199,10 +202,27 @@ def lacking_devices(controller: SchedulerController, ref: Ref) -> Iterator[str]:
     """What pending pods ask for by claim, and why nodes have no devices for them."""
     store = controller.state.store
     supply, (_, nodes) = store.devices.supply(), store.nodes.flat.view()
+    pods = controller.state.pending(ref)
     if supply is not None:
-        for devices in dict.fromkeys(pod.spec.signature.devices for pod in controller.state.pending(ref)):
+        needs = (
+            [_with_names(pods[0], store)] if len(pods) == 1 else [pod.spec.signature.devices for pod in pods]
+        )
+        for devices in dict.fromkeys(needs):
             if devices is not None:
                 yield from device_lines(supply, nodes.node_index, devices)
+
+
+def _with_names(pod: Pod, store: SchedulingStore) -> PodDevices | None:
+    """What a pod needs; claims that it names have their names instead of what the pod calls them."""
+    devices = pod.spec.signature.devices
+    if devices is None:
+        return None
+    known = (store.devices.claims.get(key) for key in pod.spec.new_claims)
+    claims = (
+        one if claim is None or claim.owner == pod.uid else replace(one, key=claim.key)
+        for one, claim in zip(devices.claims, known, strict=True)
+    )
+    return replace(devices, claims=tuple(claims))
 
 
 def nearest_lines(misfit: Misfit | None) -> Iterator[str]:

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bayplan.cli.live.gangs import GangFacts, named
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.expected_start import cell, record
-from bayplan.cli.render.tables import age, table
+from bayplan.cli.render.tables import TableColumn, age
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.model.gang import Ref
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.simulation.forecast.expected_starts import ExpectedStart
 
-HEADS = (
-    "NAMESPACE", "NAME", "QUEUE", "STATE", "POSITION", "AGE", "PODS", "PRIORITY", "EXPECTED START", "REASON",
-)  # fmt: skip
-WIDE = ("CLUSTERQUEUE", "JOB", "FLAVORS", "WHERE")
-RIGHT = ("PODS", "PRIORITY")
+Cell = Callable[[GangFacts], object]
 Starts = Mapping[Ref, ExpectedStart]
 
 
-def gang_table(live: Live, gangs: Sequence[GangFacts], starts: Starts, *, wide: bool) -> list[str]:
-    """One line for each gang."""
-    heads = (*HEADS[:-1], *WIDE, HEADS[-1]) if wide else HEADS
-    return table(heads, (_row(live, one, starts, wide=wide) for one in gangs), RIGHT)
+def gang_columns(live: Live, user: Cell, starts: Starts) -> tuple[TableColumn[GangFacts], ...]:
+    """The columns of the table of queued gangs; `user` tells whose gang it is."""
+    return (
+        TableColumn("NAMESPACE", lambda one: one.queued_gang.gang.source.namespace),
+        TableColumn("NAME", lambda one: one.queued_gang.gang.source.name),
+        TableColumn("QUEUE", lambda one: one.queued_gang.namespace_queue[1]),
+        TableColumn("STATE", lambda one: one.state),
+        TableColumn("POSITION", _position),
+        TableColumn("AGE", lambda one: age(live.now - one.queued_gang.created)),
+        TableColumn("PODS", lambda one: one.pods, right=True),
+        TableColumn("PRIORITY", lambda one: one.queued_gang.gang.priority, right=True),
+        TableColumn("USER", user, wide=True),
+        TableColumn("CLUSTERQUEUE", lambda one: one.entry.queue, wide=True),
+        TableColumn("JOB", lambda one: one.owner, wide=True),
+        TableColumn("FLAVORS", lambda one: ", ".join(flavors(one.queued_gang)), wide=True),
+        TableColumn("WHERE", lambda one: one.where, wide=True),
+        TableColumn("EXPECTED START", lambda one: cell(starts.get(one.queued_gang.gang.source), live.now)),
+        TableColumn("REASON", lambda one: one.why),
+    )
 
 
 def gang_records(live: Live, gangs: Iterable[GangFacts], starts: Starts) -> list[dict[str, Any]]:
@@ -33,16 +44,8 @@ def gang_records(live: Live, gangs: Iterable[GangFacts], starts: Starts) -> list
     return [_record(live, one, starts) for one in gangs]
 
 
-def _row(live: Live, one: GangFacts, starts: Starts, *, wide: bool) -> list[object]:
-    queued_gang, source = one.queued_gang, one.queued_gang.gang.source
-    position = f"{one.position.position} of {one.position.of}" if one.position is not None else ""
-    row: list[object] = [
-        source.namespace, source.name, queued_gang.namespace_queue[1], one.state, position,
-        age(live.now - queued_gang.created), one.pods, queued_gang.gang.priority,
-        cell(starts.get(source), live.now),
-    ]  # fmt: skip
-    more = [one.entry.queue, one.owner, ", ".join(flavors(queued_gang)), one.where] if wide else []
-    return [*row, *more, one.why]
+def _position(one: GangFacts) -> str:
+    return f"{one.position.position} of {one.position.of}" if one.position is not None else ""
 
 
 def _record(live: Live, one: GangFacts, starts: Starts) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bayplan.cli.live.state import Live, pages
-from bayplan.cli.render.tables import age, table
+from bayplan.cli.render.tables import TableColumn, age, table
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import NotServed
 from bayplan.dialects.kai.api.wire import POD_GROUPS, QUEUES, KaiPodGroupWire, QueueResourceWire, QueueWire
@@ -45,16 +45,24 @@ def fair_queues(live: Live) -> list[QueueWire]:
     return sorted(queues, key=lambda one: one.metadata.name)
 
 
-def group_table(live: Live, groups: Sequence[KaiPodGroupWire]) -> list[str]:
-    """One line for each group."""
-    return table(GROUP_HEADS, (tuple(_facts(live, one).values()) for one in groups), COUNTS)
+def group_columns(
+    live: Live, user: Callable[[KaiPodGroupWire], object]
+) -> tuple[TableColumn[KaiPodGroupWire], ...]:
+    """The columns of the table of groups; `user` tells whose group it is."""
+
+    def column(head: str) -> TableColumn[KaiPodGroupWire]:
+        return TableColumn(head, lambda one: group_facts(live, one)[head], right=head in COUNTS)
+
+    *first, reason = map(column, GROUP_HEADS)
+    return *first, TableColumn("USER", user, wide=True), reason
 
 
 def group_records(live: Live, groups: Sequence[KaiPodGroupWire]) -> list[dict[str, Any]]:
     """One JSON record for each group."""
     names = ("namespace", "name", "queue", "state", "age", "minimum", "running", "pending", "message")
     return [
-        {"kind": "PodGroup", **dict(zip(names, _facts(live, one).values(), strict=True))} for one in groups
+        {"kind": "PodGroup", **dict(zip(names, group_facts(live, one).values(), strict=True))}
+        for one in groups
     ]
 
 
@@ -69,7 +77,8 @@ def fair_queue_records(queues: Sequence[QueueWire]) -> list[dict[str, Any]]:
     return [{key.lower(): value for key, value in row.items()} for one in queues for row in _uses(one)]
 
 
-def _facts(live: Live, one: KaiPodGroupWire) -> dict[str, object]:
+def group_facts(live: Live, one: KaiPodGroupWire) -> dict[str, object]:
+    """What the table shows of a group, by column."""
     meta, status = one.metadata, one.status
     condition = next(iter(status.scheduling_conditions or ()), None)
     message = " ".join((condition.message or "").splitlines()) if condition is not None else ""

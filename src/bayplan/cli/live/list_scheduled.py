@@ -5,7 +5,7 @@ Each gang is listed once: Workloads of queues and pod groups of the KAI API have
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from bayplan.cli.live.scheduled_state import (
 )
 from bayplan.cli.live.state import Live, Object
 from bayplan.cli.render.expected_start import cell, record
-from bayplan.cli.render.tables import age, table
+from bayplan.cli.render.tables import TableColumn, age
 from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kai.api.names import POD_GROUP
 from bayplan.dialects.kube.fields.reader import Field
@@ -43,12 +43,6 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.simulation.forecast.expected_starts import ExpectedStart
 from bayplan.state.scheduling.single_pod import single_pod_ref
 
-HEADS = (
-    "NAMESPACE", "KIND", "NAME", "STATE", "AGE", "PODS", "WITH NODE", "MINIMUM", "PRIORITY", "EXPECTED START",
-    "REASON",
-)  # fmt: skip
-WIDE = ("WHERE",)
-RIGHT = ("PODS", "WITH NODE", "MINIMUM", "PRIORITY")
 SUSPENDED = "suspended"
 NO_WORKLOAD = "has no Workload yet; `bayplan run` with the role admission creates it"
 Name = tuple[str, str, str]
@@ -88,10 +82,25 @@ def scheduled_rows(live: Live, scheduled: Scheduled, namespace: str) -> list[Sch
     return sorted((row for row in rows if namespace in ("", row.namespace)), key=lambda row: row.order)
 
 
-def scheduled_table(live: Live, rows: Sequence[ScheduledRow], *, wide: bool) -> list[str]:
-    """One line for each row."""
-    heads = (*HEADS[:-1], *WIDE, HEADS[-1]) if wide else HEADS
-    return table(heads, (_cells(live, row, wide=wide) for row in rows), RIGHT)
+def scheduled_columns(
+    live: Live, user: Callable[[ScheduledRow], object]
+) -> tuple[TableColumn[ScheduledRow], ...]:
+    """The columns of the table of rows; `user` tells whose gang or pods they are."""
+    return (
+        TableColumn("NAMESPACE", lambda row: row.namespace),
+        TableColumn("KIND", lambda row: row.kind),
+        TableColumn("NAME", lambda row: row.name),
+        TableColumn("STATE", lambda row: row.state),
+        TableColumn("AGE", lambda row: age(live.now - row.created)),
+        TableColumn("PODS", lambda row: row.pods, right=True),
+        TableColumn("WITH NODE", lambda row: row.placed, right=True),
+        TableColumn("MINIMUM", lambda row: row.minimum if row.minimum > 1 else "", right=True),
+        TableColumn("PRIORITY", lambda row: row.priority, right=True),
+        TableColumn("USER", user, wide=True),
+        TableColumn("WHERE", lambda row: row.where, wide=True),
+        TableColumn("EXPECTED START", lambda row: cell(row.expected, live.now)),
+        TableColumn("REASON", lambda row: row.message),
+    )
 
 
 def scheduled_records(rows: Iterable[ScheduledRow], now: float) -> list[dict[str, Any]]:
@@ -114,13 +123,6 @@ def _record(row: ScheduledRow, now: float) -> dict[str, Any]:
     found = asdict(replace(row, expected=None))
     del found["expected"]
     return found | {"created": timestamp(row.created), "expectedStart": record(row.expected, now)}
-
-
-def _cells(live: Live, row: ScheduledRow, *, wide: bool) -> list[object]:
-    minimum = row.minimum if row.minimum > 1 else ""
-    cells: list[object] = [row.namespace, row.kind, row.name, row.state, age(live.now - row.created)]
-    cells += [row.pods, row.placed, minimum, row.priority, cell(row.expected, live.now)]
-    return [*cells, *([row.where] if wide else []), row.message]
 
 
 def _gangs(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from bayplan.cli.inputs.class_devices import ClassDevices, devices_by_class
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import percent, table
 from bayplan.dialects.api import Kind
@@ -22,7 +22,6 @@ from bayplan.explanation.text import (
     short_resources,
     unit,
 )
-from bayplan.model.devices.inventory import DeviceClass, DeviceKey, DeviceSlice
 from bayplan.model.summary import LevelSummary
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.reports.queries import (
@@ -37,20 +36,6 @@ from bayplan.state.reports.summaries import levels
 
 LEVEL, LABEL, DOMAINS, LARGEST, BROKEN = "LEVEL", "LABEL", "DOMAINS", "LARGEST GANG", "FRAGMENTED"
 CLASS, FREE = "CLASS", "FREE"
-SELECTED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ClassDevices:
-    """The devices of one class: of each node the free ones, and all that there are."""
-
-    name: str
-    free: Mapping[str, int] = field(default_factory=dict)  # by node; "" for devices of no single node
-    total: int = 0
-
-    @property
-    def free_total(self) -> int:
-        return sum(self.free.values())
 
 
 def topology_tables(live: Live, *, wide: bool, devices: Sequence[ClassDevices] = ()) -> list[str]:
@@ -144,21 +129,14 @@ def _record(supply: CapacitySnapshot, level: LevelSummary, largest: Largest) -> 
 # ── devices by class ─────────────────────────────────────────────────────────────────────────────────
 
 
-def devices_by_class(live: Live) -> list[ClassDevices]:
+def live_devices(live: Live) -> list[ClassDevices]:
     """All classes; none where the cluster has none, or the user may not list devices."""
     objects = DeviceObjects()
     for kind in (CLASSES, SLICES, CLAIMS):
         for event in _seen(live, kind):
             for _ in objects.changes(event):
                 pass
-    held = {
-        device.key
-        for claim in objects.claims.values()
-        if claim.allocation is not None
-        for device in claim.allocation.devices
-        if not device.admin
-    }
-    return [_of_class(objects, one, held) for _, one in sorted(objects.classes.items())]
+    return devices_by_class(objects, objects.claims.values())
 
 
 def _seen(live: Live, kind: Kind) -> list[Any]:
@@ -166,34 +144,6 @@ def _seen(live: Live, kind: Kind) -> list[Any]:
         return live.seen(kind)
     except (NotServed, Forbidden):
         return []
-
-
-def _of_class(objects: DeviceObjects, one: DeviceClass, held: set[DeviceKey]) -> ClassDevices:
-    free: dict[str, int] = {}
-    total = 0
-    for part in _newest(objects.slices):
-        for index, device in enumerate(part.devices):
-            if _is_selected(objects, one, part, index):
-                total += 1
-                if part.key(device) not in held:
-                    free[part.reach.node] = free.get(part.reach.node, 0) + 1
-    return ClassDevices(one.name, free, total)
-
-
-def _newest(slices: Mapping[str, DeviceSlice]) -> Iterator[DeviceSlice]:
-    """The slices of the newest generation of each pool."""
-    newest: dict[Any, int] = {}
-    for part in slices.values():
-        newest[part.pool] = max(newest.get(part.pool, part.generation), part.generation)
-    return (part for part in slices.values() if part.generation == newest[part.pool])
-
-
-def _is_selected(objects: DeviceObjects, one: DeviceClass, part: DeviceSlice, index: int) -> bool:
-    for expression in one.selectors:
-        verdicts = objects.selectors.select(expression, part) if expression is not None else None
-        if verdicts is None or verdicts.flaw or verdicts.matches[index] != SELECTED:
-            return False
-    return True
 
 
 def most_by_level(one: ClassDevices, supply: CapacitySnapshot) -> dict[str, int]:
@@ -215,7 +165,7 @@ def device_table(classes: Sequence[ClassDevices], supply: CapacitySnapshot) -> l
     names = short_levels(supply.tree.levels)
     heads = [f"MOST IN ONE {names[level].upper()}" for level in supply.tree.levels]
     rows: list[list[object]] = [
-        [one.name, f"{one.free_total} of {one.total}", *most_by_level(one, supply).values()]
+        [one.name, f"{_sum(one.free)} of {_sum(one.total)}", *most_by_level(one, supply).values()]
         for one in classes
     ]
     return table([CLASS, FREE, *heads], rows, (FREE, *heads))
@@ -224,6 +174,15 @@ def device_table(classes: Sequence[ClassDevices], supply: CapacitySnapshot) -> l
 def device_records(classes: Sequence[ClassDevices], supply: CapacitySnapshot) -> list[dict[str, Any]]:
     """One JSON record for each class."""
     return [
-        {"class": one.name, "free": one.free_total, "total": one.total, "largest": most_by_level(one, supply)}
+        {
+            "class": one.name,
+            "free": _sum(one.free),
+            "total": _sum(one.total),
+            "largest": most_by_level(one, supply),
+        }
         for one in classes
     ]
+
+
+def _sum(by_node: Mapping[str, int]) -> int:
+    return sum(by_node.values())

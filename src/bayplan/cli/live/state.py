@@ -41,6 +41,8 @@ from bayplan.state.admission.state import AdmissionState
 
 PAGE = 500
 SECONDS = 60.0
+NEVER = 1e6
+"""Seconds after which a command that shows no progress would show it."""
 OLDER = "v1beta1"
 EVENTS = Kind("", "v1", "Event", "events")
 RULES = (
@@ -129,7 +131,7 @@ class ClusterTarget:
     settings: Settings = DEFAULTS
 
     @contextmanager
-    def live(self) -> Iterator[Live]:
+    def live(self, *, quiet: bool = False) -> Iterator[Live]:
         """The state of the cluster; API errors become one-line errors of the command."""
         try:
             backend = connect(self.kubeconfig, self.context)
@@ -139,6 +141,8 @@ class ClusterTarget:
             namespace = self.namespace or backend.access.namespace
             state = AdmissionState(self.settings.numa_staleness)
             live = Live(backend, self.clock.wall(), namespace, self.settings, admission=state)
+            if quiet:
+                live.progress = Progress(after=NEVER)
             with collector_paused(), closing(live.ahead):
                 read(live)
                 yield live
@@ -175,7 +179,8 @@ def read(live: Live) -> None:
 
     A cluster that does not serve the queue API may have gangs of other APIs: the rest is read.
     """
-    live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # long lists first
+    wanted = (NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS)  # long lists first
+    live.ahead.begin(kind for kind in wanted if kind not in live.lists)
     try:
         workloads = _seen(live, api_kinds.WORKLOADS)
     except NotServed as missing:

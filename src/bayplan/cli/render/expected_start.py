@@ -63,6 +63,8 @@ def shown_times(expected: ExpectedStart, now: float) -> tuple[float, float, floa
     """The interval and the latest time, rounded: never to the second."""
     if not expected.known:
         return NEVER, NEVER, NEVER
+    if expected.high <= now:
+        return now, now, now
     unit = rounding(expected)
     low = max(math.floor(expected.low / unit) * unit, now)
     high = max(math.ceil(expected.high / unit) * unit, low)

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bayplan.cli.config.output import echo, echo_json
 from bayplan.dialects.kube.fields.reader import printable
 from bayplan.dialects.kube.fields.times import LATEST
 
 NOTHING = "-"
+Item = TypeVar("Item")
 _STEPS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn(Generic[Item]):
+    """One column of a table: its head, and what it shows of an item."""
+
+    head: str
+    cell: Callable[[Item], object]
+    wide: bool = False  # shown with `-o wide` only
+    right: bool = False  # set flush right
+
+
+def column_table(columns: Iterable[TableColumn[Item]], items: Iterable[Item], *, wide: bool) -> list[str]:
+    """Lines of a table with one line for each item."""
+    shown = [one for one in columns if wide or not one.wide]
+    rows = ([one.cell(item) for one in shown] for item in items)
+    return table([one.head for one in shown], rows, [one.head for one in shown if one.right])
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> list[str]:

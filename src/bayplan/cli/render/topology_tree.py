@@ -10,11 +10,18 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bayplan.dialects.kube.fields.reader import printable
-from bayplan.explanation.text import amount_text, counted, importance, plural, short_levels, short_resources
+from bayplan.explanation.text import (
+    amount_text,
+    counted,
+    importance,
+    is_cap,
+    plural,
+    short_levels,
+    short_resources,
+)
 from bayplan.model.assignment import Misfit, Placement
 from bayplan.model.gang import Gang
 from bayplan.model.node import PODS
-from bayplan.model.numa import ALIGNED
 from bayplan.placement.cluster.node_table import mask
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools
@@ -39,6 +46,16 @@ class DrawingLine:
     hides: bool = False  # folded, though the gang uses it
 
 
+@dataclass(frozen=True, slots=True)
+class ClassColumn:
+    """Devices of one class, by row: free, all, and those that the gang takes."""
+
+    name: str
+    free: tuple[int, ...]
+    total: tuple[int, ...]
+    takes: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
     """Amounts per leaf, to be summed over any domain."""
@@ -58,8 +75,10 @@ class Picture:
         return np.add.reduceat(numbers, tree.first_leaves(level, np.arange(tree.size(level))))
 
 
-def take_picture(gang: Gang, placement: Placement, supply: CapacitySnapshot) -> Picture:
-    """What the gang takes from each leaf; for a misfit, the domain that came closest."""
+def take_picture(
+    gang: Gang, placement: Placement, supply: CapacitySnapshot, classes: Sequence[ClassColumn] = ()
+) -> Picture:
+    """What the gang takes from each leaf; for a misfit, the domain that came closest. Devices come first."""
     wants = {pod_set.name: pod_set.requests for pod_set in gang.root.pod_sets()}
     pods = {name: np.zeros(supply.leaves) for name in wants} if placement.ok else {}
     for name, here in pods.items():
@@ -67,17 +86,24 @@ def take_picture(gang: Gang, placement: Placement, supply: CapacitySnapshot) -> 
             leaf = supply.leaf(share.values)
             if leaf is not None:
                 here[leaf] += share.count
-    resources = _columns(gang)
+    classes = classes[:COLUMNS_MAX]
+    resources = _columns(gang)[: COLUMNS_MAX - len(classes)]
     takes = tuple(
         sum((pods[name] * wants[name].get(resource, 0) for name in pods), np.zeros(supply.leaves))
         for resource in resources
     )
     return Picture(
         supply=supply,
-        resources=resources,
-        free=tuple(_free(supply, resource, supply.active) for resource in resources),
-        total=tuple(_total(supply, resource) for resource in resources),
-        takes=takes,
+        resources=(*(one.name for one in classes), *resources),
+        free=(
+            *(_by_leaf(supply, np.where(supply.active, one.free, 0)) for one in classes),
+            *(_free(supply, resource, supply.active) for resource in resources),
+        ),
+        total=(
+            *(_by_leaf(supply, np.array(one.total)) for one in classes),
+            *(_total(supply, resource) for resource in resources),
+        ),
+        takes=(*(_by_leaf(supply, np.array(one.takes)) for one in classes), *takes),
         pods=pods,
         marked=sum(pods.values(), np.zeros(supply.leaves)) if placement.ok else _closest(placement, supply),
         fits=None if placement.misfit is None else _fits(gang, placement.misfit, supply),
@@ -103,7 +129,7 @@ def draw(picture: Picture, *, full: bool = False) -> list[Text]:
 
 def _columns(gang: Gang) -> tuple[str, ...]:
     """The requested resources, devices first."""
-    asked = {n for pod_set in gang.root.pod_sets() for n in pod_set.requests if not n.startswith(ALIGNED)}
+    asked = {n for pod_set in gang.root.pod_sets() for n in pod_set.requests if not is_cap(n)}
     return tuple(sorted(asked, key=importance)[:COLUMNS_MAX])
 
 

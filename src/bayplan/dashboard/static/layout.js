@@ -1,5 +1,5 @@
 // Where each host is on the map: domains are boxes of boxes, and the smallest boxes hold hosts, one cell each.
-const GAP = [1, 2, 4, 6, 8], HEAD = 1;
+const GAP = [1, 2, 4, 6, 8], HEAD = 1, WIDE = 1.7;
 
 // map: { hosts, levels: [{ starts, names }] } from the widest level down.
 // Returns { width, height, x, y, boxes: [per level [{ name, first, last, x, y, w, h }]] }.
@@ -26,16 +26,22 @@ export function place(map) {
     }
     const gap = GAP[Math.min(depth - 1 - level, GAP.length - 1)];
     const area = inner.reduce((sum, one) => sum + (one.w + gap) * (one.h + gap), 0);
-    const widest = Math.max(1, ...inner.map((one) => one.w));
-    const target = Math.max(widest, Math.round(Math.sqrt(area * 1.7)));
+    const widest = Math.max(1, ...inner.map((one) => one.w)), wished = Math.sqrt(area * WIDE);
     const head = level > 0 || depth > 1 ? HEAD : 0; // a line for the names of the domains inside
+    // Of a few widths, the one that leaves the least of a page empty.
+    const tried = [0.8, 1, 1.2, 1.5].map((factor) => Math.max(widest, Math.round(wished * factor)));
+    const size = (target) => { const { w, h } = shelves(inner, target, gap, head); return Math.max(w / WIDE, h); };
+    const { w, h } = shelves(inner, tried.reduce((best, one) => (size(one) < size(best) ? one : best)), gap, head);
+    return { w, h, first, last, inner };
+  }
+  function shelves(inner, target, gap, head) { // boxes in rows of at most this width
     let atX = 0, atY = 0, shelf = 0, w = 0;
     for (const one of inner) {
       if (atX && atX + one.w > target) { atX = 0; atY += shelf + gap + head; shelf = 0; }
       one.x = atX; one.y = atY + head;
       atX += one.w + gap; shelf = Math.max(shelf, one.h); w = Math.max(w, one.x + one.w);
     }
-    return { w, h: atY + shelf + head, first, last, inner };
+    return { w, h: atY + shelf + head };
   }
   function settle(part, left, top) {
     if (!part.inner) {

@@ -27,7 +27,11 @@ export class Picture {
     }
     this.repaint();
   }
-  light(hosts, glow = []) { this.lit = hosts; this.glow = glow; this.repaint(); }
+  light(hosts, glow = []) {
+    const same = !this.lit && !hosts;
+    this.lit = hosts; this.glow = glow;
+    if (same) this.draw(); else this.repaint();
+  }
   fit() {
     const { width, height } = this.canvas.getBoundingClientRect();
     this.fitted = true;
@@ -71,7 +75,22 @@ export class Picture {
     pen.clearRect(0, 0, box.width, box.height);
     pen.imageSmoothingEnabled = false;
     pen.drawImage(this.small, x, y, this.layout.width * scale, this.layout.height * scale);
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    if (wide && high) pen.drawImage(this.lines(box, dots), 0, 0);
+    pen.setTransform(dots, 0, 0, dots, 0, 0);
+    this.drawMarks(pen, box);
+  }
+  // Borders and names in a picture of their own: they are drawn again only when the view moves, not with every host.
+  lines(box, dots) {
+    const { scale, x, y } = this.view, key = [scale, x, y, this.canvas.width, this.canvas.height, theme()].join();
+    if (this.linesKey === key && this.linesOf === this.layout) return this.over;
+    this.over ||= document.createElement("canvas");
+    this.over.width = this.canvas.width; this.over.height = this.canvas.height;
+    const pen = this.over.getContext("2d");
+    pen.setTransform(dots, 0, 0, dots, 0, 0);
     this.drawLines(pen, box);
+    this.linesKey = key; this.linesOf = this.layout;
+    return this.over;
   }
   drawLines(pen, box) {
     const style = getComputedStyle(document.documentElement), { scale, x, y } = this.view;
@@ -89,12 +108,17 @@ export class Picture {
       for (const b of boxes) if (inside(b)) pen.rect(x + (b.x - 0.3) * scale, y + (b.y - 0.3) * scale, (b.w + 0.6) * scale, (b.h + 0.6) * scale);
       pen.stroke();
       pen.fillStyle = text; pen.font = "12px system-ui, sans-serif"; pen.textBaseline = "bottom"; pen.textAlign = "left";
-      for (const b of boxes) if (b.w * scale > BOX_PIXELS && inside(b) && pen.measureText(b.name).width < b.w * scale) pen.fillText(b.name, x + b.x * scale, y + (b.y - 0.35) * scale);
+      for (const b of boxes) if (b.w * scale > BOX_PIXELS && inside(b) && (b.text ||= pen.measureText(b.name).width) < b.w * scale) pen.fillText(b.name, x + b.x * scale, y + (b.y - 0.35) * scale);
     });
-    pen.strokeStyle = style.getPropertyValue("--focus"); pen.lineWidth = 3;
+  }
+  drawMarks(pen, box) {
+    const { scale, x, y } = this.view;
+    if (!this.glow.length && scale < LETTER_PIXELS) return;
+    const style = getComputedStyle(document.documentElement), text = style.getPropertyValue("--text");
+    pen.strokeStyle = style.getPropertyValue("--focus"); pen.lineWidth = 3; pen.textAlign = "left";
     for (const one of this.glow) for (const b of this.boxesOf(one.first, one.last)) {
-      pen.strokeRect(x + (b.x - 0.6) * scale, y + (b.y - 0.6) * scale, (b.w + 1.2) * scale, (b.h + 1.2) * scale);
-      pen.fillStyle = text; pen.font = "bold 12px system-ui, sans-serif"; pen.textBaseline = "top"; pen.fillText(one.label, x + b.x * scale, y + (b.y + b.h + 0.5) * scale);
+      pen.strokeRect(x + (b.x - 0.3) * scale, y + (b.y - 0.3) * scale, (b.w + 0.6) * scale, (b.h + 0.6) * scale);
+      pen.fillStyle = text; pen.font = "bold 12px system-ui, sans-serif"; pen.textBaseline = "top"; pen.fillText(one.label, x + b.x * scale, y + (b.y + b.h + 0.3) * scale + 4);
     }
     if (scale >= LETTER_PIXELS) this.drawLetters(pen, box, text);
   }

@@ -114,6 +114,7 @@ class DeviceClaim:
     terminating: bool = False
     finalizers: tuple[str, ...] = ()
     unsupported: str = ""  # what of its spec is not understood
+    unready: str = ""  # why pods that use its devices cannot be bound yet
     version: str = field(default="", compare=False)
 
 

@@ -69,6 +69,7 @@ class DeviceSupply:
     ) -> None:
         self.counter, self.holdings, self.base = counter, holdings, base
         self.version = 0  # of the holdings
+        self.inventory = 0  # how often slices or classes changed
         self.changed: dict[PoolKey, DevicesInUse] = {}
         self.allocated: dict[DeviceClaimKey, DeviceAllocation] = {}  # claims that several pods use
         self.users: dict[DeviceClaimKey, frozenset[PodKey]] = {}  # added pods that use these claims
@@ -107,6 +108,7 @@ class DeviceSupply:
     def inventory_changed(self) -> None:
         """Slices, classes or nodes changed."""
         self.version += 1
+        self.inventory += 1
         self._counted.clear()
         self.touched.clear()
 
@@ -155,7 +157,12 @@ class DeviceSupply:
 
     def _allocation(self, key: DeviceClaimKey) -> DeviceAllocation | None:
         """The devices of a claim that several pods use, if it has any."""
-        return self.allocated.get(key) or self.holdings.assumed.get(key)
+        return self._given_to(key) or self.holdings.assumed.get(key)
+
+    def _given_to(self, key: DeviceClaimKey) -> DeviceAllocation | None:
+        """The devices that such a claim gets in this layer or in one below, where they may be promised."""
+        found = self.allocated.get(key)
+        return self.base._given_to(key) if found is None and self.base is not None else found
 
     def _open(self, devices: PodDevices) -> tuple[DeviceClaim, ...]:
         """The claims of a pod that still need devices."""
@@ -258,11 +265,15 @@ class DeviceSupply:
             self._set(self.users, one, self.users.get(one, frozenset()) | {key})
 
     def allocations(self, key: PodKey, devices: PodDevices) -> tuple[tuple[int, DeviceAllocation], ...]:
-        """What an added pod got, by the position of the claim; of shared claims, what the first pod got."""
+        """What an added pod got, by the position of the claim.
+
+        Of shared claims it is what the first pod got, or what is promised to the pods of a gang.
+        """
         found = dict(self.given.get(key, ()))
         for at, claim in enumerate(devices.claims):
-            if claim.key in devices.shared and claim.key in self.allocated:
-                found[at] = self.allocated[claim.key]
+            allocation = self._given_to(claim.key) if claim.key in devices.shared else None
+            if allocation is not None:
+                found[at] = allocation
         return tuple(sorted(found.items(), key=lambda pair: pair[0]))
 
     def allocate(self, node: Node, claims: tuple[DeviceClaim, ...]) -> NodeAllocation:

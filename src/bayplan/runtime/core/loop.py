@@ -18,6 +18,7 @@ from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import Controller, Recorder, Settled
 from bayplan.runtime.core.deciding import Deciding
 from bayplan.runtime.core.intake import EventIntake
+from bayplan.runtime.core.spans import NO_SPANS, Spans
 
 PAUSE_FACTOR = 2.0  # times the duration of a cycle: events that arrive meanwhile are decided on together
 
@@ -25,12 +26,17 @@ PAUSE_FACTOR = 2.0  # times the duration of a cycle: events that arrive meanwhil
 class Observer:
     """Observes the cost of decisions; this one has no stopwatch, as virtual time has none."""
 
+    spans: Spans = NO_SPANS
+
     def stopwatch(self) -> Callable[[], float]:
         """A function that returns the seconds since it was made."""
         return lambda: 0.0
 
     def decided(self, plan: Plan, snapshot_seconds: float, decision_seconds: float) -> None:
         """A plan was made."""
+
+    def planned(self, role: str, plan: Plan, now: float) -> None:
+        """A plan of a controller was recorded in the journal."""
 
     def watched(self, watchdog: Watchdog, seconds: float) -> None:
         """A decision took this long, whatever its result."""
@@ -127,6 +133,15 @@ class Loop:
         view = controller.snapshot(now)
         if view is None:
             return False
+        with self.observer.spans.span("decide", role=controller.name) as span:
+            plan = self._carry_out(controller, view, now, elapsed)
+            if self.observer.spans.enabled:
+                gangs = {action.gang for action in plan.actions}
+                span.note(gangs=len(gangs), actions=len(plan.actions), undecided=len(plan.undecided))
+        return True
+
+    def _carry_out(self, controller: Controller, view: Any, now: float, elapsed: Callable[[], float]) -> Plan:
+        """Decide on a snapshot, and submit the writes."""
         taken = elapsed()
         plan = self.deciding.plan(controller, view, now)
         self.observer.decided(plan, taken, elapsed() - taken)
@@ -134,6 +149,8 @@ class Loop:
             self.intakes[controller.name].rebuild(now)
             controller.snapshot(now)  # rejected gangs must count as tried in this cycle
         self.journal.record(now, "plan", plan, controller.name)
+        with self.containment.unit("log", controller.name):
+            self.observer.planned(controller.name, plan, now)
         try:
             controller.assume(plan, now)
         except Exception:
@@ -146,7 +163,7 @@ class Loop:
         writes, _ = self.containment.attempt(_lazily(controller.encode, plan, now), "encode", controller.name)
         self.backend.submit(writes)
         self._settle_unwritten(controller, plan, now)
-        return True
+        return plan
 
     def _settle_unwritten(self, controller: Controller, plan: Plan, now: float) -> None:
         """Settle actions that could not be encoded as refused: they are not assumed any longer."""

@@ -16,7 +16,9 @@ from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.clock import Clock, timer
 from bayplan.runtime.core.containment import SLOW_SECONDS
 from bayplan.runtime.core.loop import Loop, Observer
+from bayplan.runtime.core.spans import NO_SPANS, Spans
 from bayplan.runtime.telemetry.admission_metrics import AdmissionMetrics
+from bayplan.runtime.telemetry.decision_log import PacedDecisionLog
 from bayplan.runtime.telemetry.metrics import Metrics
 
 WAIT_SECONDS_MAX = 1.0
@@ -29,8 +31,8 @@ COUNT_SECONDS = 1.0  # queue lengths are counted this often, not at every step
 class Metered:
     """A backend that counts events, writes and outcomes."""
 
-    def __init__(self, inner: Backend, metrics: Metrics) -> None:
-        self.inner, self.metrics = inner, metrics
+    def __init__(self, inner: Backend, metrics: Metrics, spans: Spans = NO_SPANS) -> None:
+        self.inner, self.metrics, self.spans = inner, metrics, spans
         self.in_flight = 0
 
     def watch(self, kinds: Sequence[Kind]) -> None:
@@ -44,12 +46,16 @@ class Metered:
     def submit(self, writes: Sequence[Write]) -> None:
         self.in_flight += len(writes)
         self.metrics.submitted(len(writes))
+        if self.spans.enabled:
+            for write in writes:
+                self.spans.submitted(write)
         self.inner.submit(writes)
 
     def outcomes(self) -> Iterable[WriteOutcome]:
         for outcome in self.inner.outcomes():
             self.in_flight -= 1
             self.metrics.write_ended(outcome)
+            self.spans.ended(outcome)
             yield outcome
 
     def wait(self, seconds: float) -> None:
@@ -62,8 +68,8 @@ class Metered:
 class Shadow(Metered):
     """A backend that watches and never writes: decisions are made and journalled, nothing more."""
 
-    def __init__(self, inner: Backend, metrics: Metrics) -> None:
-        super().__init__(inner, metrics)
+    def __init__(self, inner: Backend, metrics: Metrics, spans: Spans = NO_SPANS) -> None:
+        super().__init__(inner, metrics, spans)
         self.never: list[Write] = []
 
     def submit(self, writes: Sequence[Write]) -> None:
@@ -85,8 +91,11 @@ class Meter(Observer):
         metrics: Metrics,
         admission: AdmissionMetrics | None = None,
         slow: Callable[[str], None] = lambda sentence: None,
+        decisions: PacedDecisionLog | None = None,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self.clock, self.metrics, self.admission, self.slow = clock, metrics, admission, slow
+        self.decisions, self.spans = decisions, spans
 
     def stopwatch(self) -> Callable[[], float]:
         return timer(self.clock)
@@ -104,6 +113,10 @@ class Meter(Observer):
             isinstance(a, Admit | EvictGang | ReportNotAdmitted) for a in plan.actions
         ):
             self.admission.decided(plan, snapshot_seconds + decision_seconds)
+
+    def planned(self, role: str, plan: Plan, now: float) -> None:
+        if self.decisions is not None:
+            self.decisions.planned(role, plan, now)
 
     def watched(self, watchdog: Watchdog, seconds: float) -> None:
         if seconds > SLOW_SECONDS:
@@ -145,7 +158,8 @@ class Service:
 
     def _step(self) -> None:
         elapsed = timer(self.clock)
-        due = self.loop.step(self.clock.wall())
+        with self.loop.observer.spans.span("step"):
+            due = self.loop.step(self.clock.wall())
         spent = elapsed()
         self.metrics.stepped(spent, self.clock.wall())
         self.last_step = self.clock.monotonic()

@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 from aiohttp import web
+from cryptography import x509
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from bayplan.runtime.core.clock import Clock
@@ -63,6 +64,11 @@ class CertificateFiles:
                 self._seen = state
         except (OSError, ssl.SSLError):
             return
+
+    @property
+    def expires(self) -> float:
+        """When the certificate expires, in seconds since 1970."""
+        return x509.load_pem_x509_certificate(self._files[0].read_bytes()).not_valid_after_utc.timestamp()
 
     def _state(self) -> tuple[tuple[int, int], ...]:
         return tuple((found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in self._files))

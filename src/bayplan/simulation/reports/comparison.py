@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from bayplan.simulation.reports.figures import SIZES, figures, thinned
-from bayplan.simulation.reports.plots import bar_plot, legend, line_plot, seconds_in_words
+from bayplan.simulation.reports.plots import BarPlot, LinePlot, legend, seconds_in_words
 from bayplan.simulation.traces.workload import GPU
 from bayplan.simulation.virtual_time.outcome import RunOutcome
 
@@ -38,7 +38,7 @@ class SimulationReport:
             "seed": self.seed,
             "notes": list(self.notes),
             "policies": [figures(outcome) for outcome in self.outcomes],
-            "sample_columns": ["time", "allocated_share", "jobs_waiting", "nodes_partly_used_share"],
+            "sampleColumns": ["time", "allocatedShare", "jobsWaiting", "nodesPartlyUsedShare"],
             "samples": {outcome.policy: thinned(outcome) for outcome in self.outcomes},
         }
 
@@ -49,26 +49,37 @@ class SimulationReport:
     def html(self) -> str:
         """One page that loads nothing."""
         data = self.data()
-        unit = _unit(self.outcomes)
         names = [one["policy"] for one in data["policies"]]
         title = f"Simulation of {self.trace}"
-        sections = [
-            ("Allocated capacity", line_plot(_over_time(data, 1), "virtual time", percent=True)),
-            ("Jobs waiting", line_plot(_over_time(data, 2), "virtual time")),
-            ("Nodes partly used", line_plot(_over_time(data, 3), "virtual time", percent=True)),
-            (f"Mean wait in seconds, by {unit}", _by_size(data, lambda one: one["mean"])),
-            (
-                f"Jobs completed, by {unit}",
-                _by_size(data, lambda one: one["done"] / one["jobs"], percent=True),
-            ),
-            ("Gangs of several pods across racks", _across(data)),
-        ]
-        body = "".join(f"<h2>{escape(name)}</h2><p>{legend(names)}</p>{plot}" for name, plot in sections)
+        body = "".join(
+            f"<h2>{escape(plot.title)}</h2><p>{legend(names)}</p>{plot.svg()}" for plot in self.plots()
+        )
         return (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
             f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>"
             f"<p>Cluster: {escape(self.cluster)}; seed {self.seed}.</p>{_notes(self.notes)}"
             f"{_table(data)}{body}{_never(data)}</body></html>\n"
+        )
+
+    def plots(self) -> tuple[LinePlot | BarPlot, ...]:
+        """What is drawn, on the page and as images."""
+        data, unit = self.data(), _unit(self.outcomes)
+        across = {one["policy"]: [one["gangsAcrossRacks"]] for one in data["policies"]}
+        return (
+            LinePlot("allocation", "Allocated capacity", _over_time(data, 1), percent=True),
+            LinePlot("waiting", "Jobs waiting", _over_time(data, 2)),
+            LinePlot("fragmentation", "Nodes partly used", _over_time(data, 3), percent=True),
+            _by_size("wait", f"Mean wait in seconds, by {unit}", data, lambda one: one["mean"]),
+            _by_size(
+                "completion",
+                f"Jobs completed, by {unit}",
+                data,
+                lambda one: one["done"] / one["jobs"],
+                percent=True,
+            ),
+            BarPlot(
+                "across-racks", "Gangs of several pods across racks", ("all gangs",), across, percent=True
+            ),
         )
 
     def text(self) -> str:
@@ -79,7 +90,7 @@ class SimulationReport:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
-        never = self.data()["policies"][0]["never_fit"] if self.outcomes else []
+        never = self.data()["policies"][0]["neverFit"] if self.outcomes else []
         if never:
             more = f" and {len(never) - NAMED_MAX} more" if len(never) > NAMED_MAX else ""
             lines.append(
@@ -99,7 +110,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         one["policy"],
         *(f"{jobs[state]:,}" for state in ("done", "running", "waiting")),
-        f"{100 * one['allocated_mean']:.1f} %",
+        f"{100 * one['allocatedMean']:.1f} %",
         *(seconds_in_words(wait[key]) for key in ("p50", "p90", "p99", "mean")),
     )
 
@@ -112,20 +123,15 @@ def _over_time(data: Mapping[str, Any], column: int) -> dict[str, list[tuple[flo
     return {name: [(row[0], row[column]) for row in rows] for name, rows in data["samples"].items()}
 
 
-def _by_size(data: Mapping[str, Any], pick: Any, percent: bool = False) -> str:
-    found = [name for _, name in SIZES if any(name in one["by_size"] for one in data["policies"])]
+def _by_size(name: str, title: str, data: Mapping[str, Any], pick: Any, percent: bool = False) -> BarPlot:
+    found = tuple(name for _, name in SIZES if any(name in one["bySize"] for one in data["policies"]))
     series = {
         one["policy"]: [
-            pick(one["by_size"][name]) if one["by_size"].get(name, {}).get("jobs") else None for name in found
+            pick(one["bySize"][name]) if one["bySize"].get(name, {}).get("jobs") else None for name in found
         ]
         for one in data["policies"]
     }
-    return bar_plot(found, series, percent)
-
-
-def _across(data: Mapping[str, Any]) -> str:
-    series = {one["policy"]: [one["gangs_across_racks"]] for one in data["policies"]}
-    return bar_plot(["all gangs"], series, percent=True)
+    return BarPlot(name, title, found, series, percent)
 
 
 def _table(data: Mapping[str, Any]) -> str:
@@ -142,7 +148,7 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def _never(data: Mapping[str, Any]) -> str:
-    never = data["policies"][0]["never_fit"] if data["policies"] else []
+    never = data["policies"][0]["neverFit"] if data["policies"] else []
     if not never:
         return ""
     named = ", ".join(escape(name) for name in never)

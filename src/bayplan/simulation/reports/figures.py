@@ -39,16 +39,17 @@ def figures(outcome: RunOutcome) -> dict[str, Any]:
         "interrupted": outcome.interrupted,
         "ended": _rounded(outcome.ended),
         "capacity": outcome.capacity,
-        "allocated_mean": _rounded(_mean_allocation(outcome)),
-        "waiting_mean": _rounded(_mean_waiting(outcome)),
+        "restarts": outcome.restarts,
+        "allocatedMean": _rounded(_mean_allocation(outcome)),
+        "waitingMean": _rounded(_mean_waiting(outcome)),
         "wait": _waits(outcome.jobs),
-        "by_size": {
+        "bySize": {
             name: _waits([one for one in outcome.jobs if size_class(one) == name])
             for _, name in SIZES
             if any(size_class(one) == name for one in outcome.jobs)
         },
-        "gangs_across_racks": _rounded(across / len(gangs)) if gangs else None,
-        "never_fit": [one.name for one in outcome.jobs if one.state is JobState.NEVER_FITS],
+        "gangsAcrossRacks": _rounded(across / len(gangs)) if gangs else None,
+        "neverFit": [one.name for one in outcome.jobs if one.state is JobState.NEVER_FITS],
     }
 
 

@@ -1,8 +1,9 @@
-"""Plots as inline SVG: lines over time, and bars by class."""
+"""Plots: lines over time, and bars by class, drawn as inline SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 720, 240
@@ -12,48 +13,67 @@ COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#7d5ba6", "#4a4a4a", "#0
 Points = Sequence[tuple[float, float]]
 
 
-def line_plot(series: Mapping[str, Points], x_title: str, percent: bool = False) -> str:
-    """Steps over time: a value holds until the next."""
-    across = max((x for points in series.values() for x, _ in points), default=0.0) or 1.0
-    most = 1.0 if percent else max((y for points in series.values() for _, y in points), default=0.0) or 1.0
-    parts = [_axes(most, percent), _x_axis(across, x_title)]
-    for number, points in enumerate(series.values()):
-        path, height = [], None
-        for x, y in points:
-            at = f"{_x(x / across):.1f}"
-            path.append(f"M{at},{_y(y / most):.1f}" if height is None else f"H{at}V{_y(y / most):.1f}")
-            height = y
-        parts.append(f'<path d="{"".join(path)}" fill="none" stroke="{_colour(number)}" stroke-width="1.5"/>')
-    return _svg(parts)
+@dataclass(frozen=True, slots=True)
+class LinePlot:
+    """Steps over virtual time: a value holds until the next."""
+
+    name: str  # of the image
+    title: str
+    series: Mapping[str, Points]
+    percent: bool = False
+
+    def svg(self) -> str:
+        """The plot as an element of a page."""
+        across = max((x for points in self.series.values() for x, _ in points), default=0.0) or 1.0
+        most = _most((y for points in self.series.values() for _, y in points), self.percent)
+        parts = [_axes(most, self.percent), _x_axis(across, "virtual time")]
+        for number, points in enumerate(self.series.values()):
+            path, height = [], None
+            for x, y in points:
+                at = f"{_x(x / across):.1f}"
+                path.append(f"M{at},{_y(y / most):.1f}" if height is None else f"H{at}V{_y(y / most):.1f}")
+                height = y
+            parts.append(
+                f'<path d="{"".join(path)}" fill="none" stroke="{colour(number)}" stroke-width="1.5"/>'
+            )
+        return _svg(parts)
 
 
-def bar_plot(
-    classes: Sequence[str], series: Mapping[str, Sequence[float | None]], percent: bool = False
-) -> str:
+@dataclass(frozen=True, slots=True)
+class BarPlot:
     """Bars side by side for each class; a missing value has no bar."""
-    known = [value for values in series.values() for value in values if value is not None]
-    most = 1.0 if percent else max(known, default=0.0) or 1.0
-    parts = [_axes(most, percent)]
-    room = (WIDTH - LEFT - RIGHT) / max(len(classes), 1)
-    width = 0.8 * room / max(len(series), 1)
-    for place, name in enumerate(classes):
-        left = LEFT + place * room + 0.1 * room
-        for number, values in enumerate(series.values()):
-            value = values[place]
-            if value is not None:
-                top = _y(value / most)
-                parts.append(
-                    f'<rect x="{left + number * width:.1f}" y="{top:.1f}" width="{width:.1f}" '
-                    f'height="{HEIGHT - BOTTOM - top:.1f}" fill="{_colour(number)}"/>'
-                )
-        parts.append(_text(left + 0.4 * room, HEIGHT - BOTTOM + 16, name, "middle"))
-    return _svg(parts)
+
+    name: str  # of the image
+    title: str
+    classes: Sequence[str]
+    series: Mapping[str, Sequence[float | None]]
+    percent: bool = False
+
+    def svg(self) -> str:
+        """The plot as an element of a page."""
+        known = (value for values in self.series.values() for value in values if value is not None)
+        most = _most(known, self.percent)
+        parts = [_axes(most, self.percent)]
+        room = (WIDTH - LEFT - RIGHT) / max(len(self.classes), 1)
+        width = 0.8 * room / max(len(self.series), 1)
+        for place, name in enumerate(self.classes):
+            left = LEFT + place * room + 0.1 * room
+            for number, values in enumerate(self.series.values()):
+                value = values[place]
+                if value is not None:
+                    top = _y(value / most)
+                    parts.append(
+                        f'<rect x="{left + number * width:.1f}" y="{top:.1f}" width="{width:.1f}" '
+                        f'height="{HEIGHT - BOTTOM - top:.1f}" fill="{colour(number)}"/>'
+                    )
+            parts.append(_text(left + 0.4 * room, HEIGHT - BOTTOM + 16, name, "middle"))
+        return _svg(parts)
 
 
 def legend(names: Sequence[str]) -> str:
     """The colour of each series."""
     return " ".join(
-        f'<span class="key"><i style="background:{_colour(number)}"></i>{escape(name)}</span>'
+        f'<span class="key"><i style="background:{colour(number)}"></i>{escape(name)}</span>'
         for number, name in enumerate(names)
     )
 
@@ -68,6 +88,11 @@ def seconds_in_words(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
+def _most(values: Iterable[float], percent: bool) -> float:
+    """The upper end of the axis."""
+    return 1.0 if percent else max(values, default=0.0) or 1.0
+
+
 def _x(share: float) -> float:
     return LEFT + share * (WIDTH - LEFT - RIGHT)
 
@@ -76,7 +101,8 @@ def _y(share: float) -> float:
     return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
 
 
-def _colour(number: int) -> str:
+def colour(number: int) -> str:
+    """The colour of a series."""
     return COLOURS[number % len(COLOURS)]
 
 

@@ -28,7 +28,8 @@ class OurEngine:
     def __init__(self, nodes: Iterable[Node], profile: Profile) -> None:
         self.profile = profile
         self.state = SchedulingState(profile.heal_seconds)
-        self.state.apply_all(NodeSeen(node) for node in counted(nodes))
+        self.nodes = {node.name: node for node in counted(nodes)}
+        self.state.apply_all(map(NodeSeen, self.nodes.values()))
         self.jobs: dict[Ref, TraceJob] = {}
         self.pods: dict[Ref, tuple[Pod, ...]] = {}
         self.attempts: dict[str, int] = {}  # how often each job was submitted
@@ -59,6 +60,14 @@ class OurEngine:
         self.state.apply_all(PodLost(pod.key) for pod in self.pods.pop(ref))
         self.state.apply(GangSpecLost(ref))
         del self.jobs[ref]
+
+    def withdraw(self, job: TraceJob) -> None:
+        """The same as when it finishes: its pods and its gang disappear."""
+        self.finish(job, 0.0)
+
+    def set_available(self, node: str, available: bool, now: float) -> None:
+        """A node that failed takes no pods."""
+        self.state.apply(NodeSeen(replace(self.nodes[node], ready=available, schedulable=available)))
 
     def decide(self, now: float) -> list[JobStart | JobStop]:
         """Cycles of the scheduler until no gang is ready. Binds succeed at once, and so do preemptions."""

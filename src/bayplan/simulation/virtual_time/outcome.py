@@ -35,6 +35,14 @@ class VirtualScheduler(Protocol):
         """A running job ended."""
         ...
 
+    def withdraw(self, job: TraceJob) -> None:
+        """A waiting job left the queue."""
+        ...
+
+    def set_available(self, node: str, available: bool, now: float) -> None:
+        """A node failed, or is back. Its jobs were finished before it failed."""
+        ...
+
     def decide(self, now: float) -> list[JobStart | JobStop]:
         """What changes now, in order."""
         ...
@@ -50,6 +58,8 @@ class JobState(StrEnum):
     DONE = "done"
     RUNNING = "running"  # when the run ended
     WAITING = "waiting"  # when the run ended
+    FAILED = "failed"  # it ended early
+    LEFT = "left"  # it waited too long
     NEVER_FITS = "never fits"  # not even on the empty cluster
     NO_DURATION = "no run time"  # the trace does not state how long it runs; left out
 
@@ -96,4 +106,5 @@ class RunOutcome:
     samples: tuple[Sample, ...]
     ended: float  # virtual time at the end
     interrupted: bool = False
+    restarts: int = 0  # runs that a node failure or a preemption ended
     decisions: int = 0  # moments at which the scheduler decided

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from bayplan.model.node import Node
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.simulation.virtual_time.baseline_queue import BaselineQueue, NodeRule
+from bayplan.simulation.traces.workload import TraceJob
+from bayplan.simulation.virtual_time.baseline_queue import Backfill, BaselineQueue, NodeRule
 from bayplan.simulation.virtual_time.our_engine import OurEngine
 from bayplan.simulation.virtual_time.outcome import VirtualScheduler
 
@@ -21,13 +22,13 @@ class SimulatedPolicy:
     about: str
     profile: Profile | None = None
     rule: NodeRule = NodeRule.FIRST_FIT
-    backfill: bool = True
+    backfill: Backfill = Backfill.ANY
 
-    def scheduler(self, nodes: Sequence[Node], seed: int) -> VirtualScheduler:
-        """A scheduler with an empty cluster."""
+    def scheduler(self, nodes: Sequence[Node], seed: int, jobs: Sequence[TraceJob] = ()) -> VirtualScheduler:
+        """A scheduler with an empty cluster; `jobs` are the ones that will arrive, for their usual sizes."""
         if self.profile is not None:
             return OurEngine(nodes, self.profile)
-        return BaselineQueue(nodes, self.rule, self.backfill, seed)
+        return BaselineQueue(nodes, self.rule, self.backfill, seed, jobs)
 
 
 def known_policies(profile: Profile) -> dict[str, SimulatedPolicy]:
@@ -40,10 +41,14 @@ def known_policies(profile: Profile) -> dict[str, SimulatedPolicy]:
         "bayplan-no-reservation": SimulatedPolicy(
             "Bayplan, without a reservation for the first gang", replace(profile, keep_after_seconds=0.0)
         ),
-        "fifo": SimulatedPolicy("in order of arrival, first fit by name", backfill=False),
-        "fifo-backfill": SimulatedPolicy("later jobs may overtake, first fit by name"),
+        "fifo": SimulatedPolicy("in order of arrival, first fit by name", backfill=Backfill.NONE),
+        "fifo-backfill": SimulatedPolicy(
+            "later jobs overtake where that does not delay the first, first fit by name",
+            backfill=Backfill.EASY,
+        ),
         "first-fit": SimulatedPolicy("later jobs may overtake, first fit by name"),
         "best-fit": SimulatedPolicy("later jobs may overtake, fullest host first", rule=NodeRule.BEST_FIT),
         "spread": SimulatedPolicy("later jobs may overtake, emptiest host first", rule=NodeRule.SPREAD),
+        "fgd": SimulatedPolicy("later jobs may overtake, least fragmentation", rule=NodeRule.FGD),
         "random": SimulatedPolicy("later jobs may overtake, hosts at random", rule=NodeRule.RANDOM),
     }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from bayplan.model.node import Node
 from bayplan.simulation.traces.cluster_shapes import RACK
 from bayplan.simulation.traces.workload import GPU, WHOLE_GPU, Trace, TraceJob
 from bayplan.simulation.virtual_time.capacity import amounts_of, can_ever_fit, counted, reported_resource
+from bayplan.simulation.virtual_time.disruptions import NEVER, Disruptions
 from bayplan.simulation.virtual_time.outcome import (
     JobRecord,
     JobStart,
@@ -19,8 +21,16 @@ from bayplan.simulation.virtual_time.outcome import (
     VirtualScheduler,
 )
 
-ARRIVES, ENDS = 1, 0  # at one moment ends come first: what they free can be used
-NEVER = float("inf")
+
+class RunEvent(IntEnum):
+    """What happens, in its order at one moment: what an end frees can be used."""
+
+    ENDS = 0
+    RETURNS = 1  # a node
+    FAILS = 2  # a node
+    ARRIVES = 3
+    LEAVES = 4
+
 
 Progress = Callable[[int, int], None]
 """Told how many jobs have arrived, and how many there are."""
@@ -33,6 +43,9 @@ class RunSettings:
     until: float = NEVER  # virtual seconds
     slowdowns: Mapping[str, float] = field(default_factory=dict)
     """Level → the rate of a job whose pods are in several of its domains; the lowest rate counts."""
+
+    disruptions: Disruptions = field(default_factory=Disruptions)
+    seed: int = 42  # decides which jobs fail
 
 
 class VirtualRun:
@@ -51,23 +64,33 @@ class VirtualRun:
         self.resource = reported_resource(nodes)
         self.used = dict.fromkeys(self.nodes, 0)  # of the reported resource
         self.jobs = {job.name: job for job in trace.jobs}
-        self.now, self.allocated, self.broken, self.decisions = 0.0, 0, 0, 0
+        self.now, self.allocated, self.broken, self.decisions, self.restarts = 0.0, 0, 0, 0, 0
         self.starts: dict[str, tuple[float, tuple[str, ...]]] = {}
         self.ends: dict[str, float] = {}
         self.waiting: dict[str, None] = {}
         self.runs: dict[str, int] = {}  # how often each job was started: an end of an earlier run is void
         self.samples: list[Sample] = []
         self.left_out: dict[str, JobState] = {}
+        self.failed: set[str] = set()  # jobs that ended early
+        self.away: dict[str, int] = {}  # nodes, and how many outages of theirs last
+        self.running: dict[str, None] = {}
         self.events: list[tuple[float, int, str, int]] = []
         known: dict[object, bool] = {}
         for job in trace.jobs:
             if job.duration is None:
                 self.left_out[job.name] = JobState.NO_DURATION
-            elif not known.setdefault(_shape(job), can_ever_fit(tuple(self.nodes.values()), job)):
+                continue
+            shape = _shape(job)
+            if shape not in known:
+                known[shape] = can_ever_fit(tuple(self.nodes.values()), job)
+            if not known[shape]:
                 self.left_out[job.name] = JobState.NEVER_FITS
             else:
-                self.events.append((job.arrival, ARRIVES, job.name, 0))
-        self.total = len(self.events)
+                self.events.append((job.arrival, RunEvent.ARRIVES, job.name, 0))
+        self.total = self.arriving = len(self.events)
+        for outage in settings.disruptions.outages:
+            self.events.append((outage.start, RunEvent.FAILS, outage.node, 0))
+            self.events.append((outage.start + outage.seconds, RunEvent.RETURNS, outage.node, 0))
         heapq.heapify(self.events)
 
     def run(self, progress: Progress) -> RunOutcome:
@@ -92,37 +115,73 @@ class VirtualRun:
             samples=tuple(self.samples),
             ended=self.now,
             interrupted=interrupted,
+            restarts=self.restarts,
             decisions=self.decisions,
         )
 
     def _loop(self, progress: Progress) -> None:
-        arrived = 0
         due = NEVER
         while self.events or due < NEVER:
             now = min(self.events[0][0] if self.events else NEVER, due)
-            if now > self.settings.until or (not self.events and not self.waiting):
+            if now > self.settings.until or not (self.arriving or self.waiting or self.running):
                 break
             self.now = now
             while self.events and self.events[0][0] <= now:
-                _, sort, name, run = heapq.heappop(self.events)
-                if sort == ARRIVES:
-                    arrived += 1
-                    self.waiting[name] = None
-                    self.scheduler.submit(self.jobs[name], now)
-                elif self.runs[name] == run:
-                    self._end(name)
+                self._happen(*heapq.heappop(self.events)[1:])
             for found in self.scheduler.decide(now):
                 if isinstance(found, JobStart):
                     self._start(found)
                 else:
-                    self._release(found.job)
-                    self.runs[found.job] += 1
-                    self.waiting[found.job] = None
+                    self._stop(found.job)
             self.decisions += 1
             self.samples.append(Sample(now, self.allocated / WHOLE_GPU, len(self.waiting), self.broken))
             due = self.scheduler.next_due(now)
             assert due > now, (due, now)
-            progress(arrived, self.total)
+            progress(self.total - self.arriving, self.total)
+
+    def _happen(self, sort: int, name: str, run: int) -> None:
+        """One event; an end of an earlier run, or leaving after a start, is void."""
+        match RunEvent(sort):
+            case RunEvent.ARRIVES:
+                self.arriving -= 1
+                self.waiting[name] = None
+                self.scheduler.submit(self.jobs[name], self.now)
+                if self.settings.disruptions.patience < NEVER:
+                    leaves = self.now + self.settings.disruptions.patience
+                    heapq.heappush(self.events, (leaves, RunEvent.LEAVES, name, 0))
+            case RunEvent.ENDS:
+                if self.runs[name] == run:
+                    self._end(name)
+            case RunEvent.LEAVES:
+                if name in self.waiting and name not in self.runs:
+                    del self.waiting[name]
+                    self.left_out[name] = JobState.LEFT
+                    self.scheduler.withdraw(self.jobs[name])
+            case RunEvent.FAILS:
+                self.away[name] = self.away.get(name, 0) + 1
+                if self.away[name] == 1:
+                    self._lose(name)
+            case RunEvent.RETURNS:
+                self.away[name] -= 1
+                if not self.away[name]:
+                    del self.away[name]
+                    self.scheduler.set_available(name, True, self.now)
+
+    def _lose(self, node: str) -> None:
+        """A node fails: its jobs start again from their beginning, elsewhere."""
+        lost = [name for name in self.running if node in self.starts[name][1]]
+        for name in lost:
+            self._stop(name)
+            self.scheduler.finish(self.jobs[name], self.now)
+        self.scheduler.set_available(node, False, self.now)
+        for name in lost:
+            self.scheduler.submit(self.jobs[name], self.now)
+
+    def _stop(self, name: str) -> None:
+        self._release(name)
+        self.runs[name] += 1
+        self.restarts += 1
+        self.waiting[name] = None
 
     def _start(self, start: JobStart) -> None:
         job = self.jobs[start.job]
@@ -131,8 +190,11 @@ class VirtualRun:
         self.starts[job.name] = (self.now, start.nodes)
         self._use(start.nodes, amounts_of(job).get(self.resource, 0))
         run = self.runs[job.name] = self.runs.get(job.name, 0) + 1
+        self.running[job.name] = None
         assert job.duration is not None, job
-        heapq.heappush(self.events, (self.now + job.duration / self._rate(start.nodes), ENDS, job.name, run))
+        share = self.settings.disruptions.run_time_share(self.settings.seed, job.name)
+        seconds = share * job.duration / self._rate(start.nodes)
+        heapq.heappush(self.events, (self.now + seconds, RunEvent.ENDS, job.name, run))
 
     def _rate(self, names: Sequence[str]) -> float:
         rate = 1.0
@@ -146,9 +208,12 @@ class VirtualRun:
         self._release(name)
         self.starts[name] = nodes
         self.ends[name] = self.now
+        if self.settings.disruptions.run_time_share(self.settings.seed, name) < 1.0:
+            self.failed.add(name)
         self.scheduler.finish(self.jobs[name], self.now)
 
     def _release(self, name: str) -> None:
+        del self.running[name]
         _, nodes = self.starts.pop(name)
         self._use(nodes, -amounts_of(self.jobs[name]).get(self.resource, 0))
 
@@ -168,7 +233,7 @@ class VirtualRun:
         if job.name in self.left_out:
             state = self.left_out[job.name]
         elif job.name in self.ends:
-            state = JobState.DONE
+            state = JobState.FAILED if job.name in self.failed else JobState.DONE
         else:
             state = JobState.WAITING if start is None else JobState.RUNNING
         racks = {self.nodes[name].labels.get(RACK, name) for name in nodes}

@@ -67,8 +67,8 @@ class AdmissionState:
         self.usage = AdmittedUsage(watcher=self.numa.count_gang, cluster=self.cluster)
         self.unmanaged = UnmanagedPods(self.usage)
         self.pending, self.reservations = AdmissionQueues(), Reservations()
-        self.taken = TakenNodes(self.usage, self.unmanaged, self.numa)
         self.binding = BindingFacts(self.usage, self.unmanaged, self.devices())
+        self.taken = TakenNodes(self.usage, self.unmanaged, self.numa, self.binding.devices)
         self._wakeups = AdmissionWakeups(self.config, self.usage, self.pending)
         self.assumed: dict[Ref, Admission] = {}
         self.evicting: set[Ref] = set()  # evictions in flight: the API does not show them yet

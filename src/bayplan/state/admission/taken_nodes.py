@@ -13,19 +13,24 @@ from bayplan.model.node import HOSTNAME, PODS, Node
 from bayplan.model.pod import Pod, PodKey, domain_text
 from bayplan.placement.numa.alignment import USUAL
 from bayplan.placement.overlay.zone_claims import lost_nodes
+from bayplan.state.admission.device_losses import DeviceLosses
 from bayplan.state.admission.domain_usage import Domain, DomainUsage
 from bayplan.state.admission.numa_usage import NumaUsage
 from bayplan.state.admission.other_pods import GangVersions, UnmanagedPods
 from bayplan.state.admission.usage import AdmittedUsage, GangUsage
+from bayplan.state.cluster.device_state import DeviceState
 from bayplan.state.cluster.topology_state import TopologyState
 
 
 class TakenNodes:
     """Checks the nodes that changed, and knows the hosts that each gang has lost to other pods."""
 
-    def __init__(self, usage: AdmittedUsage, unmanaged: UnmanagedPods, numa: NumaUsage) -> None:
+    def __init__(
+        self, usage: AdmittedUsage, unmanaged: UnmanagedPods, numa: NumaUsage, devices: DeviceState
+    ) -> None:
         self.usage, self.unmanaged, self.numa = usage, unmanaged, numa
         self.domains = DomainUsage(usage, unmanaged)
+        self.devices = DeviceLosses(usage, unmanaged, self.domains, devices)
         self.changed: set[str] = set()  # nodes or hosts to check
         self.in_domain: dict[Domain, frozenset[Ref]] = {}  # the gangs that have lost a domain above the host
         self.on_host: dict[str, frozenset[Ref]] = {}  # the gangs that have lost it
@@ -62,8 +67,12 @@ class TakenNodes:
         different: set[Ref] = set()
         if self.numa.active:
             self.touch(self.numa.cache.touched | self.numa.changed)
+        self.touch(self.devices.changed())
         for host in {self._host(name) for name in self.changed}:
             losers = frozenset(self._losers(host)) or frozenset(self._losers_of_zones(host))
+            node = self.usage.nodes.get(self.usage.hosts.get(host, host))
+            if not losers and node is not None:
+                losers = frozenset(self.devices.losers(host, node))
             before, after = self.on_host.pop(host, frozenset()), losers
             if after:
                 self.on_host[host] = after

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bayplan.model.devices.claims import DeviceAllocation, DeviceClaim, DeviceClaimKey, DeviceFeatures
+from bayplan.model.devices.claims import (
+    AllocatedDevice,
+    DeviceAllocation,
+    DeviceClaim,
+    DeviceClaimKey,
+    DeviceFeatures,
+)
 from bayplan.model.devices.inventory import (
     DeviceClass,
     DeviceKey,
@@ -86,6 +92,27 @@ class DeviceState:
         if allocation is None:
             return set()
         return {one.key for one in allocation.devices if not one.admin and one.share is None}
+
+    def pods_of(self, key: DeviceClaimKey) -> frozenset[PodKey]:
+        """The pods that a claim is reserved for, or is about to be."""
+        return self._pods.get(key, frozenset()).union(self._assumed_by.get(key, ()))
+
+    def holders_of(self, pool: PoolKey) -> Iterable[DeviceClaimKey]:
+        """The claims that have devices of a pool."""
+        return self._by_pool.get(pool, ())
+
+    def devices_in(self, pool: PoolKey, key: DeviceClaimKey) -> Iterable[AllocatedDevice]:
+        """The devices of a pool that a claim has."""
+        return devices_by_pool(self._allocations[key].devices).get(pool, ())
+
+    def mark(self) -> tuple[int, int]:
+        """For `changed_since`."""
+        return self._supply.inventory, len(self._supply.touched)
+
+    def changed_since(self, mark: tuple[int, int]) -> set[PoolKey] | None:
+        """The pools of which claims got or lost devices since; None: slices or classes changed as well."""
+        inventory, seen = mark
+        return set(self._supply.touched[seen:]) if inventory == self._supply.inventory else None
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 

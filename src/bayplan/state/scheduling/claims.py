@@ -325,7 +325,8 @@ class SlotClaims:
         self.open[slot] = count
         claim = next(iter(claims.values()))
         rules = self._rules_of(claim)
-        demand = DomainDemand(slot, count, claim.amounts, rules, claim.zones, devices=claim.devices)
+        devices = _own_devices(claim.devices)
+        demand = DomainDemand(slot, count, claim.amounts, rules, claim.zones, devices=devices)
         return self.domains.set_open(slot, demand)
 
 
@@ -338,7 +339,7 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
     if queued_gang.admission is None:
         return {}
     requests = {
-        one.name: ({**one.requests, PODS: 1}, one.zones, one.rules, _own_devices(one.template))
+        one.name: ({**one.requests, PODS: 1}, one.zones, one.rules, _devices(one.template))
         for one in queued_gang.gang.root.pod_sets()
     }
     found: dict[Slot, SlotClaim] = {}
@@ -355,8 +356,13 @@ def _slots_of(queued_gang: QueuedGang) -> dict[Slot, SlotClaim]:
     return found
 
 
-def _own_devices(template: PodSignature | None) -> PodDevices | None:
-    """The devices of the claims that each pod gets for itself: what pods share is in no slot."""
+def _devices(template: PodSignature | None) -> PodDevices | None:
+    """The devices of claims that have none yet."""
     devices = None if template is None else template.devices
+    return None if devices is None or not devices.claims else PodDevices(devices.claims, devices.shared)
+
+
+def _own_devices(devices: PodDevices | None) -> PodDevices | None:
+    """The devices that each pod gets for itself: pods that share some are not packed on hosts by them."""
     own = () if devices is None else tuple(one for one in devices.claims if one.key not in devices.shared)
     return PodDevices(own) if own else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
@@ -12,6 +14,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import Forbidden, Misconfigured, NotServed, Unauthorised
 from tests.support.remote_server import (
     HASTY,
+    LONG,
     THINGS,
     Server,
     added,
@@ -35,6 +38,25 @@ def test_an_optional_kind_is_waited_for_and_mourned(server: Server) -> None:
         seen.synced(4)
         assert seen.told() == ["synced", "seen a@1", "synced", "gone a@1", "synced", "seen a@8", "synced"]
         assert sum("does not serve things of bay.test/v1" in line for line in seen.log) == 2
+
+
+def test_objects_of_a_kind_that_appears_later_are_reported_all_at_once(server: Server) -> None:
+    """The first page alone would be taken for everything there is."""
+    asked, may_answer = threading.Event(), threading.Event()
+
+    async def second(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        await asyncio.to_thread(may_answer.wait, LONG)
+        return await page([thing("b", 2)], 9)(request)
+
+    server.lists = [answered("404 page not found", 404), page([thing("a", 1)], 9, "more"), second]
+    with watching(server, OPTIONAL) as seen:
+        seen.until(asked.is_set)
+        seen.synced()
+        assert seen.told() == ["synced"]
+        may_answer.set()
+        seen.synced(2)
+        assert seen.told() == ["synced", "seen a@1", "seen b@2", "synced"]
 
 
 def test_kinds_that_are_absent_at_first_are_told_in_one_line_and_then_as_they_come_and_go(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -221,3 +223,20 @@ def test_without_a_listening_server_nothing_was_sent() -> None:
                 await site.ask()
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("rounds", range(12))
+def test_a_request_that_is_cancelled_while_it_connects_leaves_no_socket(rounds: int) -> None:
+    async def cancelled() -> None:
+        async with Site(says(OK)) as site:
+            asked = asyncio.create_task(site.ask())
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(cancelled())
+        gc.collect()  # what is left behind is reported now
+    assert [str(warning.message) for warning in found] == []

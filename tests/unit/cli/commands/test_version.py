@@ -20,4 +20,4 @@ def test_both_ways_to_ask_name_the_version() -> None:
 def test_the_version_as_json_names_python_and_the_installed_extras() -> None:
     found = json.loads(CliRunner().invoke(main, ["version", "-o", "json"]).output)
     assert found["version"] == __version__ and found["python"] == platform.python_version()
-    assert set(found["extras"]) <= {"exact", "cel"}
+    assert set(found["extras"]) <= {"exact", "cel", "sim", "tracing"}

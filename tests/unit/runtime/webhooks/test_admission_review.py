@@ -81,7 +81,7 @@ JSON = st.recursive(
 OBJECTS = st.dictionaries(WORDS, JSON, max_size=4)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(OBJECTS, OBJECTS)
 def test_the_patch_makes_what_the_handler_wanted(before: Object, wanted: Object) -> None:
     made = Registry()

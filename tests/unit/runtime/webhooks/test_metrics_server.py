@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from bayplan.cli.commands.main import main
-from bayplan.cli.commands.metrics_options import guarded_metrics, open_metrics
+from bayplan.cli.running.metrics_options import guarded_metrics, open_metrics
 from bayplan.dialects.errors import Unreachable
 from bayplan.runtime.core.clock import SystemClock, VirtualClock
 from bayplan.runtime.telemetry.metrics import Metrics

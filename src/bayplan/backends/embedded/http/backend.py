@@ -144,7 +144,8 @@ class EmbeddedBackend:
         """A kind that is no longer served: everything of it is gone; wait for it to come back."""
         del self._watches[kind]
         self._awaited.append(kind)
-        return [_event(Happened.GONE, kind, item) for item in self._known.pop(kind, {}).values()]
+        gone = [_event(Happened.GONE, kind, item) for item in self._known.pop(kind, {}).values()]
+        return [*gone, Event(Happened.SYNCED, kind, None)]
 
     def _written(self, write: Write) -> WriteOutcome:
         try:

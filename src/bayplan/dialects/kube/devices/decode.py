@@ -14,6 +14,7 @@ from bayplan.dialects.kube.devices.wire import (
     AllocationWire,
     AskWire,
     CapacityWire,
+    ClaimStatusWire,
     ClaimTemplateWire,
     ConstraintWire,
     CounterWire,
@@ -58,7 +59,7 @@ from bayplan.model.devices.inventory import (
 )
 from bayplan.model.node_rules import NodeSelectorTerm, Taint, Toleration
 
-FROM_CLASS = "FromClass"
+FROM_CLASS, TRUE = "FromClass", "True"
 _ATTRIBUTE_TYPES = {"int": int, "bool": bool, "string": str, "version": str}
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -109,8 +110,30 @@ def claim_of(wire: ResourceClaimWire) -> DeviceClaim:
         owner=owners[0] if owners else "",
         terminating=meta.deletion_timestamp is not None,
         finalizers=tuple(meta.finalizers or ()),
+        unready=_unready(status),
         version=meta.resource_version,
     )
+
+
+def _unready(status: ClaimStatusWire) -> str:
+    """Which binding condition of an allocated device does not hold; empty if pods can be bound."""
+    told = {
+        (one.driver, one.pool, one.device): {
+            each.type for each in one.conditions or () if each.status == TRUE
+        }
+        for one in status.devices or ()
+    }
+    found = status.allocation.devices.results if status.allocation is not None else None
+    for result in found or ():
+        device = DeviceKey(result.driver, result.pool, result.device)
+        holding = told.get(device, set())
+        for name in result.binding_failure_conditions or ():
+            if name in holding:
+                return f"device {device} has failed: its condition {name} is true"
+        for name in result.binding_conditions or ():
+            if name not in holding:
+                return f"device {device} is not ready: its binding condition {name} is not true"
+    return ""
 
 
 def claim_template_of(wire: ClaimTemplateWire) -> DeviceClaim:

@@ -20,6 +20,10 @@ from bayplan.model.node_rules import NodeSelectorTerm
 from bayplan.model.pod import PodKey
 
 KINDS = (CLAIMS, CLASSES, SLICES, *TAINT_RULES)
+NOT_READABLE = (
+    f"ResourceClaims of {CLAIMS.api_version} cannot be read: either the cluster does not serve them "
+    "(Kubernetes 1.34 and later do), or the scheduler may not list them"
+)
 NEEDS_MAX = 4096
 
 
@@ -41,12 +45,15 @@ class DeviceObjects:
 
     def __init__(self) -> None:
         self.selectors = DeviceSelectors()
+        self.readable = True  # whether the cluster lets us read claims
         self.claims: dict[DeviceClaimKey, DeviceClaim] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.slices: dict[str, DeviceSlice] = {}  # with the taints of rules
         self.taint_rules = TaintRules()
         self.waiting: dict[PodKey, frozenset[DeviceClaimKey]] = {}  # pending pods with claims
         self.pods: dict[DeviceClaimKey, set[PodKey]] = {}
+        self.named: dict[PodKey, frozenset[DeviceClaimKey]] = {}  # claims that pods name themselves
+        self.users: dict[DeviceClaimKey, set[PodKey]] = {}  # the same by claim
         self._needs: dict[PodDevices, PodDevices] = {}
 
     def changes(self, event: Event) -> Iterator[Change]:
@@ -68,6 +75,14 @@ class DeviceObjects:
             return
         yield DeviceObjectLost(item) if gone else DeviceObjectSeen(item)
 
+    def synced(self, event: Event) -> bool:
+        """All objects of a kind were reported. Returns whether that concerns every pod with claims."""
+        readable = bool(event.version)
+        if event.kind != CLAIMS or readable == self.readable:
+            return False
+        self.readable = readable
+        return True
+
     def _slice(self, item: DeviceSlice, gone: bool) -> Iterator[Change]:
         before = self.slices.get(item.name)
         if before is not None and (gone or before != item):
@@ -82,11 +97,13 @@ class DeviceObjects:
             return sorted(self.pods.get(key, ()), key=str)
         return sorted(self.waiting, key=str) if kind == CLASSES.kind else []
 
-    def need(self, key: PodKey, wire: PodWire) -> DeviceNeed:
-        """What a pending pod needs."""
+    def need(self, key: PodKey, wire: PodWire, *, shares: bool = False) -> DeviceNeed:
+        """What a pending pod needs. `shares`: claims that it names may be promised to further pods."""
         entries = wire.spec.resource_claims or ()
         if not entries:
             return NO_NEED
+        if not self.readable:
+            return DeviceNeed(reason=NOT_READABLE)
         statuses = wire.status.resource_claim_statuses or ()
         pod = ClaimingPod(key.namespace, key.name, wire.metadata.uid, entries, statuses)
         found = resolve_claims(pod, self.claims, self.classes)
@@ -96,8 +113,39 @@ class DeviceObjects:
             one["resourceClaimName"]: one.get("name", "") for one in statuses if one.get("resourceClaimName")
         }
         for entry in entries:
-            titles.pop(entry.get("resourceClaimName") or "", None)
+            name = entry.get("resourceClaimName") or ""
+            if not shares and self.users.get(DeviceClaimKey(key.namespace, name)) == {key}:
+                titles.setdefault(name, entry.get("name", ""))  # as good as its own
+            else:
+                titles.pop(name, None)
         return self._need(found.claims, titles)
+
+    def name(self, key: PodKey, wire: PodWire | None) -> list[PodKey]:
+        """Note which claims a pod names itself; None: it is gone or over.
+
+        Returns the pods that had such a claim to themselves until now, or have from now on.
+        """
+        entries = () if wire is None else wire.spec.resource_claims or ()
+        names = (one.get("resourceClaimName") for one in entries)
+        now = frozenset(DeviceClaimKey(key.namespace, name) for name in names if name)
+        before = self.named.get(key, frozenset())
+        if now == before:
+            return []
+        concerned: set[PodKey] = set()
+        for claim in before ^ now:
+            others = self.users.get(claim, set()) - {key}
+            if len(others) == 1:
+                concerned |= others
+            users = others | {key} if claim in now else others
+            if users:
+                self.users[claim] = users
+            else:
+                del self.users[claim]
+        if now:
+            self.named[key] = now
+        else:
+            del self.named[key]
+        return sorted((pod for pod in concerned if pod in self.waiting), key=str)
 
     def forget(self, key: PodKey) -> None:
         """A pod is gone, or pending no more."""
@@ -118,7 +166,7 @@ class DeviceObjects:
             self.pods.setdefault(claim, set()).add(key)
 
     def _need(self, claims: tuple[DeviceClaim, ...], titles: Mapping[str, str]) -> DeviceNeed:
-        """`titles`: what the pod calls each of its own claims; others may be shared."""
+        """`titles`: what the pod calls the claims that no other pod uses; others may be shared."""
         new: list[DeviceClaim] = []
         names: list[DeviceClaimKey] = []
         reach: list[tuple[NodeSelectorTerm, ...]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from bayplan.dialects.kube.devices.writes import RESERVED_MAX
 from bayplan.model.devices.claims import DeviceClaim, DeviceClaimKey
 from bayplan.model.devices.inventory import DeviceClass
+from bayplan.model.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,14 @@ def resolve_claims(
     return PodClaims(tuple(found))
 
 
+def with_claim_names(text: str, pod: Pod) -> str:
+    """A reason for one pod, with the names of its claims instead of what the pod calls them."""
+    devices = pod.spec.signature.devices
+    for claim, name in zip(devices.claims, pod.spec.new_claims, strict=False) if devices is not None else ():
+        text = re.sub(rf"\bclaim {re.escape(str(claim.key))}(?=[:,])", f"claim {name}", text)
+    return text
+
+
 def _unusable(pod: ClaimingPod, claim: DeviceClaim, classes: Mapping[str, DeviceClass], *, own: bool) -> str:
     if own and claim.owner != pod.uid:
         return (
@@ -66,7 +76,7 @@ def _unusable(pod: ClaimingPod, claim: DeviceClaim, classes: Mapping[str, Device
     if not reserved and len(claim.reserved_for) >= RESERVED_MAX:
         return f"ResourceClaim {claim.key} is reserved for {RESERVED_MAX} objects, the most that are allowed"
     if claim.allocation is not None:
-        return ""
+        return f"ResourceClaim {claim.key}: {claim.unready}" if claim.unready else ""
     for request in claim.requests:
         for ask in request.asks:
             if ask.device_class and ask.device_class not in classes:

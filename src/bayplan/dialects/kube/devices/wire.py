@@ -235,11 +235,28 @@ class ConsumerWire(Struct, frozen=True):
     uid: str = ""
 
 
+class DeviceConditionWire(Struct, frozen=True):
+    """A condition of an allocated device."""
+
+    type: str = ""
+    status: str = ""
+
+
+class DeviceStatusWire(Struct, frozen=True):
+    """What its driver says of an allocated device."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    conditions: list[DeviceConditionWire] | None = None
+
+
 class ClaimStatusWire(Struct, frozen=True):
     """The status of a ResourceClaim."""
 
     allocation: AllocationWire | None = None
     reserved_for: list[ConsumerWire] | None = None
+    devices: list[DeviceStatusWire] | None = None
 
 
 class ClaimMetadata(Struct, frozen=True):

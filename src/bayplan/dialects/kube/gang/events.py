@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from sys import intern
 
 from bayplan.dialects.api import Event, Happened, Kind
@@ -122,6 +122,8 @@ class SchedulingDecoder:
 
     def _decode(self, event: Event) -> Iterator[Change]:
         if event.happened is Happened.SYNCED:
+            if self.devices.synced(event):
+                yield from self._pods_again(sorted(self.devices.waiting, key=str))
             return
         gone, obj, meta = event.happened is Happened.GONE, event.object, event.object.metadata
         match event.kind.kind:
@@ -181,13 +183,19 @@ class SchedulingDecoder:
             yield ImagesSeen(name, images)
 
     def _pod(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None = None) -> Iterator[Change]:
+        over = wire.status.phase in FINISHED
+        concerned = self.devices.name(key, None if over else wire) if wire.spec.resource_claims else ()
+        yield from self._published(key, wire, template)
+        yield from self._pods_again(concerned)
+
+    def _published(self, key: PodKey, wire: PodWire, template: PodSpecTemplate | None) -> Iterator[Change]:
         pod, before = self._decode_pod(key, wire, template), self.pods.get(key)
         if before == pod:
             if key in self.devices.waiting:  # which claims are its own may have changed
                 self._pending(key, wire)
             return
         if before is not None and before.uid != pod.uid:
-            yield from self._pod_gone(key)
+            yield from self._lost(key)
         elif before is not None and before.gang != pod.gang:
             yield from self._leave_replica(before)
         self.pods[key] = pod
@@ -205,6 +213,10 @@ class SchedulingDecoder:
             self.devices.watch(key, wire)
 
     def _pod_gone(self, key: PodKey) -> Iterator[Change]:
+        yield from self._lost(key)
+        yield from self._pods_again(self.devices.name(key, None))
+
+    def _lost(self, key: PodKey) -> Iterator[Change]:
         self._not_pending(key)
         pod = self.pods.pop(key, None)
         yield PodLost(key)
@@ -214,14 +226,18 @@ class SchedulingDecoder:
     def _device_object(self, event: Event) -> Iterator[Change]:
         """Claims and classes decide which pending pods wait for their claims."""
         yield from self.devices.changes(event)
-        for key in self.devices.dependents(event.kind.kind, event.object):
+        yield from self._pods_again(self.devices.dependents(event.kind.kind, event.object))
+
+    def _pods_again(self, keys: Iterable[PodKey]) -> Iterator[Change]:
+        """Pending pods, for which the objects that they depend on mean something else now."""
+        for key in keys:
             yield from self._pod(key, self.pending[key.namespace][key])
 
     def _device_need(self, key: PodKey, wire: PodWire) -> DeviceNeed:
         """What a pending pod needs. A pod that is bound needed what it needed before."""
         before = self.pods.get(key)
         if not node_name(wire):
-            return self.devices.need(key, wire)
+            return self.devices.need(key, wire, shares=self.slot_of(wire) is not None)
         if before is None or before.uid != wire.metadata.uid:
             return NO_NEED
         return DeviceNeed(before.spec.signature.devices, before.spec.device_claims, before.spec.new_claims)

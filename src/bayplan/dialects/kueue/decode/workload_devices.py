@@ -12,6 +12,7 @@ from bayplan.dialects.kube.devices import objects as device_objects
 from bayplan.dialects.kube.devices.decode import claim_template_of
 from bayplan.dialects.kube.devices.objects import DeviceObjects, asked_of
 from bayplan.dialects.kube.devices.wire import CLAIMS, CLASSES, SLICES, TEMPLATES
+from bayplan.dialects.kueue.decode.device_counters import CounterCharges
 from bayplan.dialects.kueue.fields.claim_requests import (
     NAMED_CLAIMS,
     PodClaim,
@@ -24,8 +25,9 @@ from bayplan.dialects.kueue.fields.claim_requests import (
     refuses,
     template_of,
     too_few,
+    uncharged,
 )
-from bayplan.dialects.kueue.fields.counting import Counting
+from bayplan.dialects.kueue.fields.counting import CounterSource, Counting
 from bayplan.model.change import Change, QueuedGangSeen
 from bayplan.model.devices.claims import DeviceAsk, DeviceClaim, DeviceClaimKey, PodDevices
 from bayplan.model.gang import Group, PodSet, Ref
@@ -36,7 +38,8 @@ from bayplan.model.queued_gang import QueuedGang
 Object = dict[str, Any]
 KINDS = (*device_objects.KINDS, TEMPLATES)
 QUOTA_KINDS = (CLASSES, TEMPLATES)
-"""The kinds that quota needs, where devices do not decide on nodes."""
+COUNTER_KINDS = (*QUOTA_KINDS, SLICES)
+"""The kinds that quota needs, where devices do not decide on nodes; with counters also slices."""
 NO_SIGNATURE = PodSignature()
 
 
@@ -58,6 +61,7 @@ class WorkloadDevices:
         )  # kinds and objects, since the last flush
         self._due: dict[Ref, None] = {}  # to be read again
         self._matching: dict[tuple[Any, ...], tuple[int, str]] = {}
+        self._charges = CounterCharges(self.objects)
 
     # ── events ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -85,7 +89,7 @@ class WorkloadDevices:
             self._changed.add((CLAIMS.kind, DeviceClaimKey(meta.namespace or "", meta.name)))
         elif event.kind == CLASSES:
             self._changed.add((CLASSES.kind, None))
-        elif refuses(self.counting):
+        elif refuses(self.counting) or self.counting.counts_counters:
             self._changed.add((SLICES.kind, None))
 
     def seen(self, queued_gang: QueuedGang, workload: Mapping[str, Any]) -> QueuedGang:
@@ -107,6 +111,7 @@ class WorkloadDevices:
         """The Workloads that depend on objects which changed since the last call."""
         if self._changed:
             self._matching.clear()
+            self._charges.clear()
             for ref, (_, entries) in self.gangs.items():
                 if any(self._is_concerned(entry, ref.namespace) for entry in entries):
                     self._due[ref] = None
@@ -125,9 +130,10 @@ class WorkloadDevices:
         return (SLICES.kind, None) in changed and self._is_selective(key)
 
     def _is_selective(self, key: DeviceClaimKey) -> bool:
-        """Whether a template has selectors of its own: then it is refused if too few devices match."""
+        """Whether devices decide on a template: it has selectors of its own, or quota counts counters."""
         requests = self.templates[key].requests if key in self.templates else ()
-        return any(ask.selectors for request in requests for ask in request.asks)
+        asks = [ask for request in requests for ask in request.asks]
+        return any(ask.selectors or self.counting.counters_of(ask.device_class) for ask in asks)
 
     # ── what a Workload asks for ───────────────────────────────────────────────────────────────────
 
@@ -142,18 +148,20 @@ class WorkloadDevices:
         except Refusal as reason:
             refusal = str(reason)
         counted = {
-            name: counted_devices((claim for entry, claim in mine if entry.template), self.counting)
+            name: counted_devices(
+                (claim for entry, claim in mine if entry.template), self.counting, self._known_charge
+            )
             for name, mine in claims.items()
         }
         requests = tuple(
             replace(one, per_pod=_sum(one.per_pod, counted[one.name])) if counted.get(one.name) else one
             for one in queued_gang.requests
         )
-        devices = {name: _devices_of(mine) for name, mine in claims.items()} if self.places else {}
+        devices = {name: devices_of(mine) for name, mine in claims.items()} if self.places else {}
         text = repr((counted, devices, refusal)).encode()
         return replace(
             queued_gang,
-            gang=replace(queued_gang.gang, root=_with_templates(queued_gang.gang.root, devices)),
+            gang=replace(queued_gang.gang, root=with_templates(queued_gang.gang.root, devices)),
             requests=requests,
             shape=f"{queued_gang.shape} {hashlib.sha256(text).hexdigest()}" if queued_gang.shape else "",
             refusal=refusal,
@@ -171,7 +179,24 @@ class WorkloadDevices:
         if refuses(self.counting):
             check_countable(entry, claim, self.counting, lambda at, ask: self._shortage(entry, at, ask))
         check_classes(entry, claim, self.objects.classes)
+        if refuses(self.counting):
+            self._check_charges(entry, claim)
         return claim
+
+    def _check_charges(self, entry: PodClaim, claim: DeviceClaim) -> None:
+        for at, request in enumerate(claim.requests):
+            for _, source in self.counting.counters_of(request.asks[0].device_class):
+                try:
+                    self._charges.charge(source, request.asks[0])
+                except ValueError as why:
+                    raise uncharged(entry, at, str(why)) from None
+
+    def _known_charge(self, source: CounterSource, ask: DeviceAsk) -> int:
+        """What a request consumes of a counter; nothing where that is not known, and gangs are admitted."""
+        try:
+            return self._charges.charge(source, ask)
+        except ValueError:
+            return 0
 
     def _shortage(self, entry: PodClaim, at: int, ask: DeviceAsk) -> str:
         """Why the selectors of a request match too few devices of the whole cluster."""
@@ -207,7 +232,7 @@ class WorkloadDevices:
         return matching, ""
 
 
-def _devices_of(claims: list[tuple[PodClaim, DeviceClaim]]) -> PodDevices:
+def devices_of(claims: list[tuple[PodClaim, DeviceClaim]]) -> PodDevices:
     """What one pod needs. Claims from templates are its own; one that has devices decides on the nodes."""
     new: list[DeviceClaim] = []
     shared: list[DeviceClaimKey] = []
@@ -223,14 +248,14 @@ def _devices_of(claims: list[tuple[PodClaim, DeviceClaim]]) -> PodDevices:
     return PodDevices(tuple(dict.fromkeys(new)), tuple(dict.fromkeys(shared)), tuple(dict.fromkeys(reach)))
 
 
-def _with_templates(root: Group, devices: Mapping[str, PodDevices]) -> Group:
+def with_templates(root: Group, devices: Mapping[str, PodDevices]) -> Group:
     """The tree with the devices of its pod sets."""
     if not devices:
         return root
 
     def with_devices(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):
-            return _with_templates(member, devices)
+            return with_templates(member, devices)
         if member.name not in devices:
             return member
         return replace(

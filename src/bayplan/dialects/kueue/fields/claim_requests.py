@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.dialects.kueue.fields.counting import Counting, UncountedDevices
+from bayplan.dialects.kueue.fields.counting import CounterSource, Counting, UncountedDevices
 from bayplan.model.devices.claims import ALL, EXACT_COUNT, DeviceAsk, DeviceClaim, DeviceClaimKey
 from bayplan.model.devices.inventory import DeviceClass
 
@@ -17,6 +17,8 @@ NAMED_CLAIMS_REQUEUED = "DRA resource claims not supported"
 
 Shortage = Callable[[int, DeviceAsk], str]
 """Why the devices of the cluster do not suffice for a request with this index; empty if they do."""
+Charge = Callable[[CounterSource, DeviceAsk], int]
+"""What the devices of a request consume of a counter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,18 @@ def check_countable(entry: PodClaim, claim: DeviceClaim, counting: Counting, sho
         raise Refusal(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
     for request in claim.requests:
         name = request.asks[0].device_class
+        if name in counting.by_capacity:
+            why = (
+                f"DeviceClass {name} is mapped with a capacity as its source, which quota does not count; "
+                "map it without sources to count its devices, or set uncountedDevices to admit"
+            )
+            raise Refusal(f"{entry.path}.resourceClaimTemplateName: Forbidden: {why}")
         if name and not counting.resource_of(name):
             why = f"DeviceClass {name} is not mapped in DRA configuration for podset {entry.pod_set}"
             raise Refusal(f'{entry.path}.resourceClaimTemplateName: Not found: "{why}"')
 
 
-def counted_devices(claims: Iterable[DeviceClaim], counting: Counting) -> dict[str, int]:
+def counted_devices(claims: Iterable[DeviceClaim], counting: Counting, charge: Charge) -> dict[str, int]:
     """The amounts that quota counts for one pod.
 
     Of several alternatives it is the largest amount of each resource. Devices that are shared by admin access
@@ -110,12 +118,26 @@ def counted_devices(claims: Iterable[DeviceClaim], counting: Counting) -> dict[s
         for request in claim.requests:
             most: dict[str, int] = {}
             for ask in request.asks:
-                resource = counting.resource_of(ask.device_class)
-                if resource and ask.mode == EXACT_COUNT and not ask.admin:
-                    most[resource] = max(most.get(resource, 0), ask.count)
+                for resource, amount in _amounts(ask, counting, charge).items():
+                    most[resource] = max(most.get(resource, 0), amount)
             for resource, count in most.items():
                 total[resource] = total.get(resource, 0) + count
     return total
+
+
+def _amounts(ask: DeviceAsk, counting: Counting, charge: Charge) -> dict[str, int]:
+    resource = counting.resource_of(ask.device_class)
+    if not resource or ask.mode != EXACT_COUNT or ask.admin:
+        return {}
+    by_counters: dict[str, int] = {}
+    for name, source in counting.counters_of(ask.device_class):
+        by_counters[name] = by_counters.get(name, 0) + charge(source, ask)
+    return by_counters or {resource: ask.count}
+
+
+def uncharged(entry: PodClaim, at: int, why: str) -> Refusal:
+    """Why it is not known what a request consumes of a counter."""
+    return Refusal(f"{entry.path}.devices.requests[{at}]: Internal error: {why}")
 
 
 def refuses(counting: Counting) -> bool:

@@ -29,11 +29,21 @@ class UncountedDevices(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CounterSource:
+    """A counter that partitions of devices consume; the selector says of which devices."""
+
+    counter: str
+    driver: str
+    selector: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceClassMapping:
-    """A resource of quotas, and the classes whose devices are counted as that resource."""
+    """A resource of quotas, and the classes whose devices, or what they consume, are counted as that."""
 
     resource: str
     classes: tuple[str, ...]
+    counters: tuple[CounterSource, ...] = ()  # none: devices are counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +54,22 @@ class Counting:
     ignored: tuple[str, ...] = ()  # prefixes of resources that are neither counted nor transformed
     device_classes: tuple[DeviceClassMapping, ...] = ()
     uncounted_devices: UncountedDevices = UncountedDevices.REFUSE
+    by_capacity: tuple[str, ...] = ()  # classes that Kueue counts by capacities
 
     def resource_of(self, device_class: str) -> str:
         """The resource that devices of a class are counted as; empty if the class is not mapped."""
         found = (one.resource for one in self.device_classes if device_class in one.classes)
         return next(found, "")
+
+    def counters_of(self, device_class: str) -> list[tuple[str, CounterSource]]:
+        """The counters that are counted for devices of a class, each with its resource."""
+        mappings = (one for one in self.device_classes if device_class in one.classes)
+        return [(one.resource, counter) for one in mappings for counter in one.counters]
+
+    @property
+    def counts_counters(self) -> bool:
+        """Whether any class is counted by counters, which slices publish."""
+        return any(one.counters for one in self.device_classes)
 
 
 NO_TRANSFORMATIONS = Counting()

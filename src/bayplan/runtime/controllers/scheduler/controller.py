@@ -9,6 +9,7 @@ from functools import partial
 
 from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
 from bayplan.dialects.dialect import BoundGang, PendingReport
+from bayplan.dialects.kube.devices.resolution import with_claim_names
 from bayplan.dialects.kube.encode import writes as gang_writes
 from bayplan.dialects.kube.encode.gang_messages import ERROR, reason
 from bayplan.dialects.registry import KINDS, SCHEDULER, PodSpecCache, SchedulerDialects
@@ -362,6 +363,8 @@ class SchedulerController:
 
     def _reject(self, action: ReportUnschedulable, now: float, started: set[Ref]) -> None:
         text, code = self.message_for(action.gang, action.rejection), reason(action.rejection)
+        if len(action.pods) == 1:
+            text = with_claim_names(text, action.pods[0])
         why = action.rejection.reason
         unsupported = why is RejectionReason.UNSUPPORTED  # most claims are created within a moment
         at_once = why.was_tried or why.backs_off or (code == ERROR and not unsupported)

@@ -118,7 +118,7 @@ def test_a_kind_may_come_go_and_come_back(store: Store, backend: EmbeddedBackend
     store.create(FOOS, {"metadata": {"name": "f"}}, "default")
     assert event_names(backend.events()) == [("seen", "f")]
     store.delete(DEFINITIONS, "", "foos.example.dev")
-    assert event_names(backend.events()) == [("gone", "f")]
+    assert event_names(backend.events()) == [("gone", "f"), ("synced", "")]
     store.create(DEFINITIONS, definition())
     assert event_names(backend.events()) == [("synced", "")]
 

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.decoding import Wire
-from bayplan.cli.live.planned_pods import (
+from bayplan.cli.live.scheduled_state import DEFAULT, Scheduled, names_of, read_scheduled
+from bayplan.cli.live.state import Live
+from bayplan.cli.planning.planned_pods import (
     PODS_MAX,
     PlannedClaims,
     as_created,
@@ -18,8 +20,6 @@ from bayplan.cli.live.planned_pods import (
     pod_count,
     started,
 )
-from bayplan.cli.live.scheduled_state import DEFAULT, Scheduled, names_of, read_scheduled
-from bayplan.cli.live.state import Live
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.kinds import is_suspended, parts
 from bayplan.dialects.jobs.part import Find

@@ -9,10 +9,10 @@ from typing import Any
 from bayplan.assembly.webhooks import registry
 from bayplan.backends.conversion import convert
 from bayplan.cli.config.read_files import InputDocument, InputProblem
-from bayplan.cli.live.planned_pods import DEVICE_KINDS
 from bayplan.cli.live.scheduled_state import Scheduled
-from bayplan.cli.live.scheduled_submissions import DraftObjects, ScheduledSubmission, kind_of_group
 from bayplan.cli.live.state import RULES, Live, Object
+from bayplan.cli.planning.planned_pods import DEVICE_KINDS
+from bayplan.cli.planning.scheduled_submissions import DraftObjects, ScheduledSubmission, kind_of_group
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.kinds import KINDS, copies, is_known, parts
 from bayplan.dialects.jobs.part import Find

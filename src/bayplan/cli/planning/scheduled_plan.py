@@ -14,8 +14,8 @@ from bayplan.cli.live.gang_explanation import (
 )
 from bayplan.cli.live.pending_explanation import Sections
 from bayplan.cli.live.scheduled_state import Scheduled
-from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
 from bayplan.cli.live.state import Live
+from bayplan.cli.planning.scheduled_submissions import ScheduledSubmission
 from bayplan.explanation.reasons import NOT_TRIED
 from bayplan.explanation.text import counted
 from bayplan.model.change import PodSeen
