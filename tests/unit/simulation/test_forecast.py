@@ -21,6 +21,7 @@ from bayplan.simulation.forecast.forward_run import (
     StartOption,
     WaitingGang,
 )
+from bayplan.simulation.forecast.hindcast import Known, PastCluster, PastGang, hindcasts
 from bayplan.simulation.forecast.node_room import Measure, NodeCapacity, NodeRoom, NodeShare
 from bayplan.simulation.forecast.quota_room import NO_QUOTA, UNLIMITED, QuotaLimits, QuotaRoom
 from bayplan.simulation.forecast.run_times import RunRequest, RunTimeHistory, series
@@ -244,6 +245,28 @@ def test_the_corrected_interval_holds_for_four_of_five_past_starts() -> None:
     assert 0.7 <= sum(held[400:]) / 200 <= 0.9
     later = [wait > calibration.apply(marks).latest for marks, wait in past[400:]]
     assert sum(later) / 200 <= 0.1
+
+
+def test_past_gangs_are_forecast_as_of_their_arrival_and_only_once() -> None:
+    """Each ran for an hour on the only host, and the next one came half an hour before its end."""
+    past = [
+        PastGang(
+            waits(f"train-{number}", 1),
+            RunRequest("ml", "train", limit=2 * HOUR),
+            created=max(0.0, (number - 0.5) * HOUR),
+            started=number * HOUR,
+            ended=(number + 1) * HOUR,
+        )
+        for number in range(10)
+    ]
+    known: Known = {}
+    cluster = PastCluster(hosts(1), NO_QUOTA)
+    few = list(hindcasts(past, cluster, known, 3))
+    assert len(few) == len(known) == 3
+    found = list(hindcasts(past, cluster, known, 100))
+    assert len(found) == len(known) == 9 and found[-3:] == few
+    marks, wait = found[-1]
+    assert wait == HOUR / 2 and marks.middle == HOUR / 2 and marks.by_limits == 1.5 * HOUR
 
 
 # ── what is shown ──────────────────────────────────────────────────────────────────────────────────

@@ -20,12 +20,12 @@ from bayplan.simulation.forecast.admission_picture import AdmissionPicture
 from bayplan.simulation.forecast.calibration import Calibration
 from bayplan.simulation.forecast.expected_starts import ExpectedStart, ForecastInput, expected_starts
 from bayplan.simulation.forecast.forward_run import NEVER, QueuePicture
-from bayplan.simulation.forecast.hindcast import PastCluster, PastGang, hindcasts
+from bayplan.simulation.forecast.hindcast import Known, PastCluster, PastGang, hindcasts
 from bayplan.simulation.forecast.run_times import RunRequest, RunTimeHistory, series
 from bayplan.state.admission.state import AdmissionState
 
-HINDCASTS_MAX = 60
-"""Past gangs that a forecast is compared with, when a command is run."""
+HINDCASTS_MAX, HINDCAST_STEPS = 60, 4000
+"""Past gangs for which a forecast is made at once, and with many gangs the gangs of all of them together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,14 @@ def read_limits(live: Live) -> RunLimits:
 
 
 def outlook_starts(
-    live: Live, cluster: ClusterOutlook, journal: Iterable[PastRun] = ()
+    live: Live, cluster: ClusterOutlook, journal: Iterable[PastRun] = (), known: Known | None = None
 ) -> dict[Ref, ExpectedStart]:
-    """The expected start of every gang that waits; the gangs that fit now, or preempt, start now."""
+    """The expected start of every gang that waits; the gangs that fit now, or preempt, start now.
+
+    `known` keeps what past gangs were forecast from one call to the next.
+    """
     with live.progress.stage("forecasting starts"):
-        found = queued_starts(live, cluster.then.state, journal)
+        found = queued_starts(live, cluster.then.state, journal, known)
     found |= {ref: starts_now(live.now) for ref in cluster.next}
     for facts in cluster.gangs:
         if facts.forecast is not None and facts.forecast.victims:
@@ -79,7 +82,7 @@ def starts_now(now: float, victims: Iterable[EvictGang] = ()) -> ExpectedStart:
 
 
 def queued_starts(
-    live: Live, state: AdmissionState, journal: Iterable[PastRun] = ()
+    live: Live, state: AdmissionState, journal: Iterable[PastRun] = (), known: Known | None = None
 ) -> dict[Ref, ExpectedStart]:
     """The expected start of each pending gang of `state`: of the cluster after what fits now is admitted."""
     pending = sorted(
@@ -109,7 +112,8 @@ def queued_starts(
         np.array([_started(usage.queued_gang, live.now) for _, usage in admitted]),
         tuple(_request(entry.queued_gang, entry.queue, limits) for entry in pending),
     )
-    calibration = Calibration(hindcasts(ended, cluster, HINDCASTS_MAX))
+    most = min(HINDCASTS_MAX, HINDCAST_STEPS // (len(running) + len(waiting)) + 1)
+    calibration = Calibration(hindcasts(ended, cluster, {} if known is None else known, most))
     by_name = expected_starts(asked, _history(ended), calibration, live.now)
     return {
         entry.queued_gang.gang.source: by_name[gang.name]

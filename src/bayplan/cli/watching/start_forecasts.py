@@ -16,6 +16,7 @@ from bayplan.runtime.core.clock import Clock, timer
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.journal import Damaged, JournalReader
 from bayplan.simulation.forecast.expected_starts import ExpectedStart, kept
+from bayplan.simulation.forecast.hindcast import Known
 
 PACE_SECONDS = 10.0  # between two forecasts
 PACE_FACTOR = 9.0  # times the duration of making one: at most a tenth of a core
@@ -33,6 +34,7 @@ class StartForecasts:
         self._reader = None if journal is None else JournalReader(journal)
         self.past = JournalRuns()
         self._is_new = threading.Event()
+        self._known: Known = {}
         self.starts: Mapping[Ref, ExpectedStart] = {}
 
     def run(self, stop: threading.Event) -> None:
@@ -47,7 +49,7 @@ class StartForecasts:
         """Make all forecasts again; those that hardly moved stay as they were."""
         self._read_journal()
         live, cluster, scheduled = self._look(self.past)
-        starts = scheduled.starts() | outlook_starts(live, cluster, self.past.runs.values())
+        starts = scheduled.starts() | outlook_starts(live, cluster, self.past.runs.values(), self._known)
         found = kept(self.starts, starts, live.now)
         if found != self.starts:
             self.starts = found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.simulation.forecast.calibration import WaitMarks
+from bayplan.simulation.forecast.calibration import ERRORS_KEPT, WaitMarks
 from bayplan.simulation.forecast.expected_starts import ForecastInput, drawn_starts
 from bayplan.simulation.forecast.forward_run import (
     NEVER,
@@ -45,21 +45,36 @@ class PastCluster:
     keep_after: float = NEVER
 
 
-def hindcasts(past: Sequence[PastGang], cluster: PastCluster, most: int) -> Iterator[tuple[WaitMarks, float]]:
-    """The forecasts for the last gangs that waited, and their waits, in the order in which they started."""
+Known = dict[tuple[str, float], WaitMarks]
+"""Forecasts made before, by the name of the gang and when it came."""
+
+
+def hindcasts(
+    past: Sequence[PastGang], cluster: PastCluster, known: Known, most_new: int
+) -> Iterator[tuple[WaitMarks, float]]:
+    """The forecasts for the last gangs that waited, and their waits, in the order in which they started.
+
+    What is known is not computed again; of the others at most so many, the latest ones.
+    """
     waited = [one for one in past if one.started - one.created > SHORTEST_WAIT]
-    chosen = sorted(sorted(waited, key=lambda one: one.started)[-most:], key=lambda one: one.created)
+    chosen = sorted(waited, key=lambda one: one.started)[-ERRORS_KEPT:]
+    new = [one for one in chosen if _key(one) not in known][-most_new:] if most_new > 0 else []
     ended, learnt = sorted((one for one in past if one.ended < NEVER), key=lambda one: one.ended), 0
     history = RunTimeHistory()
-    found: list[tuple[float, WaitMarks, float]] = []
-    for gang in chosen:
+    for gang in sorted(new, key=lambda one: one.created):
         while learnt < len(ended) and ended[learnt].ended <= gang.created:
             history.learn(ended[learnt].request, ended[learnt].ended - ended[learnt].started)
             learnt += 1
-        marks = _forecast(gang, past, cluster, history)
-        found.append((gang.started, marks, gang.started - gang.created))
-    for _, marks, wait in sorted(found, key=lambda one: one[0]):
-        yield marks, wait
+        known[_key(gang)] = _forecast(gang, past, cluster, history)
+    for gone in known.keys() - set(map(_key, chosen)):
+        del known[gone]
+    for gang in chosen:
+        if (marks := known.get(_key(gang))) is not None:
+            yield marks, gang.started - gang.created
+
+
+def _key(gang: PastGang) -> tuple[str, float]:
+    return gang.waiting.name, gang.created
 
 
 def _forecast(
