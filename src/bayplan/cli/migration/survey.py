@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-
 from bayplan.backends.conversion import convert
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.cli.live.scheduled_state import schedulers_of
