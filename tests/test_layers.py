@@ -52,12 +52,13 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"render"},
         {"inputs"},
         {"live"},
+        {"starts"},
         {"planning", "listing", "migration"},
         {"watching"},
         {"running"},
         {"commands"},
     ),
-    "simulation": ({"traces"}, {"packing", "virtual_time"}, {"reports"}),
+    "simulation": ({"traces", "forecast"}, {"packing", "virtual_time"}, {"reports"}),
     "simulator": ({"core"}, {"queues", "pods"}, {"plays", "jobs", "subgroups"}, {"shared"}),
 }
 

@@ -144,6 +144,10 @@ def test_a_waiting_gang_shows_its_reason_and_the_domains_it_nearly_fits(page: Pa
     page.get_by_role("link", name="Job default/giant").wait_for()
     row = page.get_by_role("row").filter(has_text="default/giant").inner_text()
     assert "out of 40 pod(s)" in row
+    waits = page.get_by_role("row").filter(has_text="default/patient")
+    until(lambda: "no estimate: `default/finetune`" in waits.inner_text())
+    giant = page.get_by_role("row").filter(has_text="default/giant")
+    until(lambda: "never as things are" in giant.inner_text())
     page.get_by_role("link", name="Where giant nearly fits").click()
     page.get_by_role("heading", name="Where it nearly fits").wait_for()
     until(

@@ -52,6 +52,7 @@ class Site:
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _reader: threading.Thread | None = None
+    _forecaster: threading.Thread | None = None
     _close: Callable[[float], None] | None = None
 
     @property
@@ -68,6 +69,8 @@ class Site:
         )
         self._thread = threading.Thread(target=self.source.run, args=(self._stop,), daemon=True)
         self._thread.start()
+        self._forecaster = threading.Thread(target=self.source.forecasts.run, args=(self._stop,), daemon=True)
+        self._forecaster.start()
         self.timeline = JournalTimeline(self.journal, DEFAULTS, SystemClock(), self.source.maker.ids)
         self._reader = threading.Thread(target=self.timeline.run, args=(self._stop,), daemon=True)
         self._reader.start()
@@ -80,6 +83,8 @@ class Site:
         self._thread.join()
         if self._reader is not None:
             self._reader.join()
+        if self._forecaster is not None:
+            self._forecaster.join()
         self._close(0)
 
 

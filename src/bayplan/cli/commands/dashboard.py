@@ -84,7 +84,7 @@ def serve(
         backend, target.clock, target.settings, containment, target.namespace or backend.access.namespace
     )
     hub = SnapshotHub()
-    source = DashboardSource(cluster, hub, containment)
+    source = DashboardSource(cluster, hub, containment, journal)
     access = None
     if address.host not in LOOPBACK:
 
@@ -101,6 +101,8 @@ def serve(
         timeline = JournalTimeline(journal, target.settings, target.clock, source.maker.ids)
         follow = partial(timeline.run, stop)
         SupervisedThread("journal", follow, containment, stop, target.clock).start()
+    forecast = partial(source.forecasts.run, stop)
+    SupervisedThread("forecasts", forecast, containment, stop, target.clock).start()
     server = DashboardServer(
         hub, source, address, access=access, timeline=timeline, names=names, listening=listening
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,12 +14,17 @@ from bayplan.cli.commands.plan import plan_documents
 from bayplan.cli.config.read_files import read_text
 from bayplan.cli.listing.gang_listing import list_gangs
 from bayplan.cli.live.find_gang import FoundObject, GangQuery
+from bayplan.cli.live.gangs import ClusterOutlook, outlook
 from bayplan.cli.live.list_groups import fair_queue_records, fair_queues
 from bayplan.cli.live.list_queues import queue_records
 from bayplan.cli.live.list_topologies import topology_records
 from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled
+from bayplan.cli.live.state import Live
+from bayplan.cli.starts.past_runs import JournalRuns
+from bayplan.cli.starts.scheduled_gangs import ScheduledForecast, scheduled_forecast
 from bayplan.cli.watching.gang_owners import GangOwners
 from bayplan.cli.watching.near_domains import near_domains
+from bayplan.cli.watching.start_forecasts import StartForecasts
 from bayplan.cli.watching.watched import WatchedCluster
 from bayplan.dashboard.host_map import GangKey, MapMaker
 from bayplan.dashboard.hub import SnapshotHub
@@ -40,12 +46,15 @@ GANGS_MAX = 64  # of one submission
 class DashboardSource:
     """Follows a cluster in one thread, and publishes what it sees. Questions may come from any thread."""
 
-    def __init__(self, cluster: WatchedCluster, hub: SnapshotHub, containment: Containment) -> None:
+    def __init__(
+        self, cluster: WatchedCluster, hub: SnapshotHub, containment: Containment, journal: Path | None = None
+    ) -> None:
         self.cluster, self.hub, self.containment = cluster, hub, containment
         self.lock = threading.Lock()
         self.maker = MapMaker()
         self.began = cluster.clock.monotonic()
         self.trouble = ""
+        self.forecasts = StartForecasts(self._look, containment, cluster.clock, journal)
 
     def run(self, stop: threading.Event) -> None:
         """Follow the cluster until it is stopped. Raises ApiError if it cannot be read any more."""
@@ -53,6 +62,7 @@ class DashboardSource:
         while not stop.is_set():
             with self.lock:
                 changed |= self.cluster.step()
+            changed |= self.forecasts.take_news()
             now = clock.monotonic()
             if changed and now >= due and self._is_readable(now):
                 seconds = timer(clock)
@@ -73,7 +83,7 @@ class DashboardSource:
         with self.lock:
             live, scheduled = self.cluster.live(), self.cluster.scheduled()
             state, owners = scheduled.controller.state, GangOwners(live, scheduled)
-            records = list_gangs(live, scheduled).records()
+            records = list_gangs(live, scheduled, forecast=lambda _: self.forecasts.starts).records()
             keys = [GangKey(one["namespace"], one["kind"], one["name"]) for one in records]
             self.maker.ids.forget(keys)
             entries = (
@@ -89,6 +99,12 @@ class DashboardSource:
             return DashboardSnapshot(
                 live.now, maps, gangs, queues, tuple(topology_records(live)), self._notes()
             )
+
+    def _look(self, past: JournalRuns) -> tuple[Live, ClusterOutlook, ScheduledForecast]:
+        """The cluster for forecasts: the lock is not held while they are made."""
+        with self.lock:
+            live = self.cluster.live()
+            return live, outlook(live), scheduled_forecast(live, self.cluster.scheduled(), past.pod_runs)
 
     def _notes(self) -> tuple[str, ...]:
         unread = self.cluster.unread()
@@ -106,11 +122,15 @@ class DashboardSource:
                     ref = Ref("kueue", "Workload", key.namespace, key.name)
                     if ref not in live.workloads:
                         return None
-                    lines, record = explain_queued(live, ref, full=False, zones=False)
+                    lines, record = explain_queued(
+                        live, ref, lambda _: self.forecasts.starts, full=False, zones=False
+                    )
                 else:
                     query = GangQuery(key.namespace, key.name, key.kind)
                     found: FoundObject = find_scheduled(live, scheduled, query)
-                    lines, record = explain_scheduled(live, scheduled, found, full=False, zones=False)
+                    lines, record = explain_scheduled(
+                        live, scheduled, found, lambda: self.forecasts.starts, full=False, zones=False
+                    )
                     record |= {"explanation": [{"title": "gang", "lines": lines}]}
             except click.ClickException:
                 return None
@@ -140,7 +160,7 @@ class DashboardSource:
                 if not may_see(namespace or live.namespace):
                     raise BadQuestion(f"you may not see the namespace {namespace or live.namespace}")
             try:
-                planned = plan_documents(live, documents, full=False)
+                planned = plan_documents(live, documents, list(self.forecasts.past.runs.values()), full=False)
             except click.ClickException as error:
                 raise BadQuestion(error.message) from None
             except ApiError as error:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
 from bayplan.cli.live.find_gang import GangQuery, find_workload, parse_query, workload_of
-from bayplan.cli.live.gangs import INACTIVE, ClusterOutlook, GangFacts, named, outlook, owner_of
-from bayplan.cli.live.list_gangs import flavors, gang_records
+from bayplan.cli.live.gangs import INACTIVE, PENDING, ClusterOutlook, GangFacts, named, outlook, owner_of
+from bayplan.cli.live.list_gangs import Starts, flavors, gang_records
 from bayplan.cli.live.list_queues import cohort_path
 from bayplan.cli.live.pending_explanation import Sections, pending_sections, request_lines
 from bayplan.cli.live.state import ClusterTarget, Live, Object, cluster_options, event_time, events_about
+from bayplan.cli.render.expected_start import sentence
 from bayplan.cli.render.numa import drawn as drawn_zones
 from bayplan.cli.render.placements import drawn
 from bayplan.cli.render.tables import age, moment, say, say_json, table
+from bayplan.cli.starts.past_runs import journal_option, runs_of
+from bayplan.cli.starts.queued_gangs import outlook_starts
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds
@@ -36,27 +40,34 @@ NAMES_MAX = 8
 @click.command("explain")
 @click.argument("gang", metavar="[NAMESPACE/]NAME")
 @cluster_options
+@journal_option
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON.")
 @click.option("--full", is_flag=True, help="Draw every host that has a pod of the gang, one by one.")
 @click.option(
     "--zones", is_flag=True, help="Draw the NUMA zones of the nodes that it runs on or would start on."
 )
-def explain_gang(target: ClusterTarget, gang: str, output: str | None, full: bool, zones: bool) -> None:
+def explain_gang(
+    target: ClusterTarget, gang: str, journal: Path | None, output: str | None, full: bool, zones: bool
+) -> None:
     """Explain why a gang is pending, or where it runs.
 
     NAME is that of a Workload, a pod group or a job, or of a pod of the gang. If objects of several kinds
     have that name, put the kind before it: ml/job/train.
 
     For a queued gang it shows what was tried flavor by flavor, the domain that came closest, the gangs that
-    use it, and the smallest change that would get the gang admitted. Nothing is changed.
+    use it, the smallest change that would get the gang admitted, and when it is expected to start. Nothing
+    is changed.
     """
     with target.live() as live:
         query = parse_query(live, gang)
         workload = find_workload(live, query)
         if workload is not None:
-            lines, record = explain_queued(live, workload, full=full, zones=zones)
+            runs = runs_of(journal).runs.values()
+            lines, record = explain_queued(
+                live, workload, lambda cluster: outlook_starts(live, cluster, runs), full=full, zones=zones
+            )
         else:
-            lines, record = _explain_scheduled(live, query, full=full, zones=zones)
+            lines, record = _explain_scheduled(live, query, journal, full=full, zones=zones)
         if output == "json":
             say_json(record)
         else:
@@ -67,30 +78,45 @@ Explained = tuple[list[str], dict[str, Any]]
 """An explanation as lines, and as the object that -o json prints."""
 
 
-def _explain_scheduled(live: Live, query: GangQuery, *, full: bool, zones: bool) -> Explained:
+def _explain_scheduled(
+    live: Live, query: GangQuery, journal: Path | None, *, full: bool, zones: bool
+) -> Explained:
     """A gang without a Workload. Imported here: a queued gang is explained without the scheduler."""
     from bayplan.cli.live.scheduled_explanation import explain_scheduled, find_scheduled  # noqa: PLC0415
     from bayplan.cli.live.scheduled_state import read_scheduled  # noqa: PLC0415
+    from bayplan.cli.starts.scheduled_gangs import scheduled_forecast  # noqa: PLC0415
 
     scheduled = read_scheduled(live)
     found = find_scheduled(live, scheduled, query)
-    lines, record = explain_scheduled(live, scheduled, found, full=full, zones=zones)
+    lines, record = explain_scheduled(
+        live,
+        scheduled,
+        found,
+        lambda: scheduled_forecast(live, scheduled, runs_of(journal).pod_runs).starts(),
+        full=full,
+        zones=zones,
+    )
     return lines, {**record, "explanation": [{"title": "gang", "lines": lines}]}
 
 
-def explain_queued(live: Live, ref: Ref, *, full: bool, zones: bool) -> Explained:
-    """A gang that has a Workload."""
+def explain_queued(
+    live: Live, ref: Ref, forecast: Callable[[ClusterOutlook], Starts], *, full: bool, zones: bool
+) -> Explained:
+    """A gang that has a Workload; `forecast` is asked for its expected start if it waits."""
     workload = live.workloads[ref]
     cluster = outlook(live)
     facts = cluster.find(ref)
+    starts = forecast(cluster) if facts is not None and facts.state == PENDING else {}
     head = _finished(ref, workload, live) if facts is None else _head(live, facts)
+    if ref in starts:
+        head.append(f"expected start: {sentence(starts[ref], live.now)}")
     sections = {} if facts is None else _sections(live, facts, cluster, full=full)
     if zones and facts is not None:
         sections["zones"] = _zones(live, facts)
     if hints := workload_hints(workload, live.levels()):
         sections["note"] = hints
     sections |= _history(live, ref, workload)
-    return [*head, *section_lines(sections)], _record(live, ref, facts, head, sections)
+    return [*head, *section_lines(sections)], _record(live, ref, facts, starts, head, sections)
 
 
 def _zones(live: Live, facts: GangFacts) -> list[str]:
@@ -289,11 +315,11 @@ def _ago(live: Live, condition: Object) -> str:
 
 
 def _record(
-    live: Live, ref: Ref, facts: GangFacts | None, head: list[str], sections: Sections
+    live: Live, ref: Ref, facts: GangFacts | None, starts: Starts, head: list[str], sections: Sections
 ) -> dict[str, Any]:
     record: dict[str, Any] = {"namespace": ref.namespace, "name": ref.name, "state": "finished"}
     if facts is not None:
-        record = gang_records(live, [facts])[0]
+        record = gang_records(live, [facts], starts)[0]
     titled = {"gang": head} | sections
     explanation = [{"title": title, "lines": lines} for title, lines in titled.items()]
     return record | {"explanation": explanation}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,8 @@ import click
 from bayplan.cli.config.output import echo, echo_coloured
 from bayplan.cli.listing.gang_listing import GangListing, list_gangs
 from bayplan.cli.listing.gang_selection import SORT_KEYS, GangSelection, sort_keys, words
+from bayplan.cli.live.gangs import ClusterOutlook
+from bayplan.cli.live.list_gangs import Starts
 from bayplan.cli.live.list_groups import fair_queue_records, fair_queue_table, fair_queues
 from bayplan.cli.live.list_queues import queue_records, queue_tables
 from bayplan.cli.live.list_topologies import live_devices, topology_records, topology_tables
@@ -21,6 +24,9 @@ from bayplan.cli.live.scheduled_state import read_scheduled
 from bayplan.cli.live.state import ClusterTarget, checked_namespace, cluster_options
 from bayplan.cli.render.redraw import STATE_COLOURS, Redraw, coloured, takes_colours
 from bayplan.cli.render.tables import say, say_json
+from bayplan.cli.starts.past_runs import journal_option, runs_of
+from bayplan.cli.starts.queued_gangs import outlook_starts
+from bayplan.cli.starts.scheduled_gangs import scheduled_forecast
 from bayplan.dialects.kai.api.names import USER_LABEL
 from bayplan.dialects.kube.fields.terminal_text import clean
 
@@ -72,6 +78,7 @@ class ListRequest:
     all_namespaces: bool
     selection: GangSelection
     user_label: str
+    journal: Path | None = None
     quiet: bool = False  # shows no progress
 
     @contextmanager
@@ -84,13 +91,21 @@ class ListRequest:
                 if self.all_namespaces
                 else f"no gangs in namespace {namespace}; -A lists all namespaces"
             )
-            found = list_gangs(live, read_scheduled(live), namespace, self.selection, self.user_label)
+            scheduled = read_scheduled(live)
+
+            def forecast(cluster: ClusterOutlook) -> Starts:
+                past = runs_of(self.journal)
+                starts = scheduled_forecast(live, scheduled, past.pod_runs).starts()
+                return starts | outlook_starts(live, cluster, past.runs.values())
+
+            found = list_gangs(live, scheduled, namespace, self.selection, self.user_label, forecast=forecast)
             yield found, found.unmatched or none
 
 
 @listing.command()
 @cluster_options
 @_all_namespaces
+@journal_option
 @_output
 @_selection
 @click.option(
@@ -106,14 +121,14 @@ class ListRequest:
 )
 def gangs(
     target: ClusterTarget, all_namespaces: bool, output: str | None, selection: GangSelection,
-    user_label: str, watch: bool, interval: float,
+    user_label: str, journal: Path | None, watch: bool, interval: float,
 ) -> None:  # fmt: skip
     """List all gangs: Workloads, pod groups, and jobs and pods with the scheduler bayplan.
 
-    Shows where each gang is placed, or the reason why it is pending. Filters can be repeated, or hold
-    several values separated by commas.
+    Shows where each gang is placed, or the reason why it is pending and when it is expected to start.
+    Filters can be repeated, or hold several values separated by commas.
     """
-    query = ListRequest(target, all_namespaces, selection, user_label)
+    query = ListRequest(target, all_namespaces, selection, user_label, journal)
     if watch:
         if output == JSON:
             raise click.UsageError("--watch draws a table; leave out -o json, or call the command again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,8 +20,12 @@ from bayplan.cli.planning.scheduled_plan import answer_parts, assume_admitted
 from bayplan.cli.planning.scheduled_submissions import ScheduledSubmission
 from bayplan.cli.planning.submissions import Submission, Submitted, submissions
 from bayplan.cli.planning.what_if import ADD, ChangedCluster, WhatIf, changed_cluster, newly_started
+from bayplan.cli.render.expected_start import record as expected_record
+from bayplan.cli.render.expected_start import sentence
 from bayplan.cli.render.placements import drawn
 from bayplan.cli.render.tables import say, say_json
+from bayplan.cli.starts.past_runs import PastRun, journal_option, runs_of
+from bayplan.cli.starts.queued_gangs import queued_starts, starts_now
 from bayplan.dialects.kueue.status.decisions import encode_admission
 from bayplan.dialects.kueue.status.rejection_messages import reason
 from bayplan.explanation.reasons import NOT_TRIED, few_words
@@ -82,6 +87,7 @@ class PlannedSubmissions:
     "--without", multiple=True, metavar="GANG", help="What if a gang and its pods were gone. May be repeated."
 )
 @cluster_options
+@journal_option
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON.")
 @click.option("--full", is_flag=True, help="Draw every host that gets a pod, one by one.")
 @click.pass_context
@@ -93,6 +99,7 @@ def plan(
     drain: tuple[str, ...],
     set_quota: tuple[str, ...],
     without: tuple[str, ...],
+    journal: Path | None,
     output: str | None,
     full: bool,
 ) -> None:
@@ -102,8 +109,9 @@ def plan(
     the scheduler places. Queues and priority classes in the files are treated as if they existed.
 
     Shows whether and where each gang would start now, which gangs or pods it would preempt, or why it would
-    be pending. With --add, --drain, --set-quota or --without the cluster is assumed to be changed, and the
-    pending gangs that would start because of that are named. Nothing is written.
+    be pending and when it is expected to start. With --add, --drain, --set-quota or --without the cluster is
+    assumed to be changed, and the pending gangs that would start because of that are named. Nothing is
+    written.
 
     Exit status: 0 all would start now, 3 some gang would be pending, 2 bad input, 1 the cluster does not
     answer.
@@ -120,7 +128,8 @@ def plan(
         changed = changed_cluster(current, what) if what else ChangedCluster(current, ())
         planned = PlannedSubmissions((), ())
         if files:
-            planned = plan_documents(changed.live, documents, full=full)
+            past = list(runs_of(journal).runs.values())
+            planned = plan_documents(changed.live, documents, past, full=full)
         if planned.problems:
             ctx.exit(_report_problems(planned.problems))
         for text in planned.skipped:
@@ -147,13 +156,15 @@ def _effect_lines(
     yield f"Gangs that would still be pending: {waiting}"
 
 
-def plan_documents(current: Live, documents: Iterable[InputDocument], *, full: bool) -> PlannedSubmissions:
+def plan_documents(
+    current: Live, documents: Iterable[InputDocument], past: Sequence[PastRun] = (), *, full: bool
+) -> PlannedSubmissions:
     """Simulate the submission of documents on a copy of the cluster's state."""
     live = current.copy()
     submitted = submissions(live, documents)
     if submitted.problems:
         return PlannedSubmissions((), submitted.problems)
-    answers = tuple(_planned(live, submitted, one, full=full) for one in submitted.gangs)
+    answers = tuple(_planned(live, submitted, one, past, full=full) for one in submitted.gangs)
     return PlannedSubmissions(answers, (), submitted.skipped)
 
 
@@ -172,7 +183,12 @@ def _lines(answers: Iterable[PlanAnswer]) -> Iterator[str]:
 
 
 def _planned(
-    live: Live, submitted: Submitted, one: Submission | ScheduledSubmission, *, full: bool
+    live: Live,
+    submitted: Submitted,
+    one: Submission | ScheduledSubmission,
+    past: Sequence[PastRun],
+    *,
+    full: bool,
 ) -> PlanAnswer:
     """Plan one gang; the capacity it gets is not available to the gangs after it."""
     scheduled = submitted.scheduled
@@ -180,13 +196,15 @@ def _planned(
         assert scheduled is not None
         starts, head, sections, record = answer_parts(live, scheduled, one, full=full)
         return PlanAnswer(ADMITTED if starts else PENDING, head, sections, record, record["nodes"])
-    answer, action = _answer(live, one, full=full)
+    answer, action = _answer(live, one, past, full=full)
     if scheduled is not None and action is not None:
         assume_admitted(live, scheduled, one.queued_gang, action)
     return answer
 
 
-def _answer(live: Live, one: Submission, *, full: bool) -> tuple[PlanAnswer, Admit | None]:
+def _answer(
+    live: Live, one: Submission, past: Sequence[PastRun], *, full: bool
+) -> tuple[PlanAnswer, Admit | None]:
     """Add the gang to its queue, and simulate admission cycles until it is decided."""
     state, ref = live.state, one.queued_gang.gang.source
     queue = state.config.queue_of(one.queued_gang)
@@ -230,6 +248,11 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[PlanAnswer, Adm
     record |= {
         "preempts": [named(eviction.gang) for eviction in result.victims] if result is not None else []
     }
+    victims = result.victims if result is not None else ()
+    expected = starts_now(live.now, victims) if victims else queued_starts(live, state, past).get(ref)
+    record["expectedStart"] = expected_record(expected, live.now)
+    if expected is not None:
+        sections["expected start"] = [sentence(expected, live.now)]
     return PlanAnswer(PENDING, f"{one.title}: would be pending: {why}", sections, record), None
 
 

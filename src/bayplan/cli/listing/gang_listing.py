@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from bayplan.cli.listing.gang_selection import EVERYTHING, LAST, GangSelection, GangTraits
 from bayplan.cli.listing.gang_users import GangUsers
-from bayplan.cli.live.gangs import GangFacts, outlook
-from bayplan.cli.live.list_gangs import gang_columns, gang_records
+from bayplan.cli.live.gangs import ClusterOutlook, GangFacts, outlook
+from bayplan.cli.live.list_gangs import Starts, gang_columns, gang_records
 from bayplan.cli.live.list_groups import group_columns, group_facts, group_records, pod_groups
 from bayplan.cli.live.list_scheduled import (
     ScheduledRow,
     scheduled_columns,
     scheduled_records,
     scheduled_rows,
+    with_starts,
 )
 from bayplan.cli.live.scheduled_state import Scheduled, queue_of
 from bayplan.cli.live.state import Live
@@ -35,6 +36,7 @@ class GangListing:
     queued: list[GangFacts]
     groups: list[KaiPodGroupWire]
     rows: list[ScheduledRow]
+    starts: Starts
     unmatched: str  # why there is none although the namespace has gangs
 
     @property
@@ -50,7 +52,7 @@ class GangListing:
         """The lines of each table that has gangs."""
         live, users = self.live, self.users
         made = (
-            column_table(gang_columns(live, users.of_queued), self.queued, wide=wide),
+            column_table(gang_columns(live, users.of_queued, self.starts), self.queued, wide=wide),
             column_table(group_columns(live, users.of_group), self.groups, wide=wide),
             column_table(scheduled_columns(live, users.of_row), self.rows, wide=wide),
         )
@@ -59,9 +61,9 @@ class GangListing:
     def records(self) -> list[dict[str, Any]]:
         """One JSON record for each gang."""
         records = [
-            *gang_records(self.live, self.queued),
+            *gang_records(self.live, self.queued, self.starts),
             *group_records(self.live, self.groups),
-            *scheduled_records(self.rows),
+            *scheduled_records(self.rows, self.live.now),
         ]
         users = (
             *map(self.users.of_queued, self.queued),
@@ -77,11 +79,15 @@ def list_gangs(
     namespace: str = "",
     selection: GangSelection = EVERYTHING,
     user_label: str = USER_LABEL,
+    *,
+    forecast: Callable[[ClusterOutlook], Starts],
 ) -> GangListing:
-    """The gangs of a namespace (empty: of all)."""
-    queued = [one for one in outlook(live).gangs if namespace in ("", one.queued_gang.gang.source.namespace)]
+    """The gangs of a namespace (empty: of all); `forecast` tells when those that wait will start."""
+    cluster = outlook(live)
+    starts = forecast(cluster)
+    queued = [one for one in cluster.gangs if namespace in ("", one.queued_gang.gang.source.namespace)]
     groups = pod_groups(live, namespace)
-    rows = scheduled_rows(live, scheduled, namespace)
+    rows = with_starts(scheduled_rows(live, scheduled, namespace), starts)
     traits = _Traits(live, GangUsers(live, scheduled, user_label))
     listing = GangListing(
         live,
@@ -89,12 +95,13 @@ def list_gangs(
         selection.chosen(queued, traits.of_queued),
         selection.chosen(groups, traits.of_group),
         selection.chosen(rows, traits.of_row),
+        starts,
         "",
     )
     if not (listing.is_empty and selection.filters and (queued or groups or rows)):
         return listing
     every = [*map(traits.of_queued, queued), *map(traits.of_group, groups), *map(traits.of_row, rows)]
-    return GangListing(live, traits.users, [], [], [], selection.unmatched(every))
+    return GangListing(live, traits.users, [], [], [], {}, selection.unmatched(every))
 
 
 @dataclass(frozen=True, slots=True)

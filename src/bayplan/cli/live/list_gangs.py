@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bayplan.cli.live.gangs import GangFacts, named
 from bayplan.cli.live.state import Live
+from bayplan.cli.render.expected_start import cell, record
 from bayplan.cli.render.tables import TableColumn, age
 from bayplan.dialects.kube.fields.times import timestamp
+from bayplan.model.gang import Ref
 from bayplan.model.queued_gang import QueuedGang
+from bayplan.simulation.forecast.expected_starts import ExpectedStart
 
 Cell = Callable[[GangFacts], object]
+Starts = Mapping[Ref, ExpectedStart]
 
 
-def gang_columns(live: Live, user: Cell) -> tuple[TableColumn[GangFacts], ...]:
+def gang_columns(live: Live, user: Cell, starts: Starts) -> tuple[TableColumn[GangFacts], ...]:
     """The columns of the table of queued gangs; `user` tells whose gang it is."""
     return (
         TableColumn("NAMESPACE", lambda one: one.queued_gang.gang.source.namespace),
@@ -30,20 +34,21 @@ def gang_columns(live: Live, user: Cell) -> tuple[TableColumn[GangFacts], ...]:
         TableColumn("JOB", lambda one: one.owner, wide=True),
         TableColumn("FLAVORS", lambda one: ", ".join(flavors(one.queued_gang)), wide=True),
         TableColumn("WHERE", lambda one: one.where, wide=True),
+        TableColumn("EXPECTED START", lambda one: cell(starts.get(one.queued_gang.gang.source), live.now)),
         TableColumn("REASON", lambda one: one.why),
     )
 
 
-def gang_records(live: Live, gangs: Iterable[GangFacts]) -> list[dict[str, Any]]:
+def gang_records(live: Live, gangs: Iterable[GangFacts], starts: Starts) -> list[dict[str, Any]]:
     """One JSON record for each gang."""
-    return [_record(live, one) for one in gangs]
+    return [_record(live, one, starts) for one in gangs]
 
 
 def _position(one: GangFacts) -> str:
     return f"{one.position.position} of {one.position.of}" if one.position is not None else ""
 
 
-def _record(live: Live, one: GangFacts) -> dict[str, Any]:
+def _record(live: Live, one: GangFacts, starts: Starts) -> dict[str, Any]:
     queued_gang, source = one.queued_gang, one.queued_gang.gang.source
     victims = one.forecast.victims if one.forecast is not None else ()
     return {
@@ -64,6 +69,7 @@ def _record(live: Live, one: GangFacts) -> dict[str, Any]:
         "reason": one.token,
         "message": one.why,
         "preempts": [named(eviction.gang) for eviction in victims],
+        "expectedStart": record(starts.get(source), live.now),
     }
 
 

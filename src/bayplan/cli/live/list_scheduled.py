@@ -6,7 +6,7 @@ Each gang is listed once: Workloads of queues and pod groups of the KAI API have
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bayplan.cli.live.gang_explanation import (
@@ -17,6 +17,7 @@ from bayplan.cli.live.gang_explanation import (
     reason_now,
     state_of,
 )
+from bayplan.cli.live.list_gangs import Starts
 from bayplan.cli.live.scheduled_state import (
     Scheduled,
     finished,
@@ -27,6 +28,7 @@ from bayplan.cli.live.scheduled_state import (
     queued_owners,
 )
 from bayplan.cli.live.state import Live, Object
+from bayplan.cli.render.expected_start import cell, record
 from bayplan.cli.render.tables import TableColumn, age
 from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kai.api.names import POD_GROUP
@@ -38,6 +40,7 @@ from bayplan.dialects.kueue.names.annotations import POD_GROUP_COUNT, WORKLOAD_N
 from bayplan.explanation.text import shown_name
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
+from bayplan.simulation.forecast.expected_starts import ExpectedStart
 from bayplan.state.scheduling.single_pod import single_pod_ref
 
 SUSPENDED = "suspended"
@@ -61,6 +64,7 @@ class ScheduledRow:
     priority: int = 0
     where: str = ""
     message: str = ""
+    expected: ExpectedStart | None = None  # when it is expected to start, if it is pending
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -94,13 +98,31 @@ def scheduled_columns(
         TableColumn("PRIORITY", lambda row: row.priority, right=True),
         TableColumn("USER", user, wide=True),
         TableColumn("WHERE", lambda row: row.where, wide=True),
+        TableColumn("EXPECTED START", lambda row: cell(row.expected, live.now)),
         TableColumn("REASON", lambda row: row.message),
     )
 
 
-def scheduled_records(rows: Iterable[ScheduledRow]) -> list[dict[str, Any]]:
+def scheduled_records(rows: Iterable[ScheduledRow], now: float) -> list[dict[str, Any]]:
     """One JSON record for each row."""
-    return [{**asdict(row), "created": timestamp(row.created)} for row in rows]
+    return [_record(row, now) for row in rows]
+
+
+def with_starts(rows: Iterable[ScheduledRow], starts: Starts) -> list[ScheduledRow]:
+    """The rows with the expected starts of those that wait."""
+    by_name = {(ref.kind, ref.namespace, shown_name(ref)): start for ref, start in starts.items()}
+    return [
+        replace(row, expected=by_name.get((row.kind, row.namespace, row.name)))
+        if row.state == PENDING
+        else row
+        for row in rows
+    ]
+
+
+def _record(row: ScheduledRow, now: float) -> dict[str, Any]:
+    found = asdict(replace(row, expected=None))
+    del found["expected"]
+    return found | {"created": timestamp(row.created), "expectedStart": record(row.expected, now)}
 
 
 def _gangs(live: Live, scheduled: Scheduled) -> Iterator[ScheduledRow]:

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
 from bayplan.cli.live.find_gang import POD, FoundObject, GangQuery, only_match
-from bayplan.cli.live.gang_explanation import RUNNING, explain_gang, place_lines, reason_now, state_of
+from bayplan.cli.live.gang_explanation import (
+    PENDING,
+    RUNNING,
+    explain_gang,
+    place_lines,
+    reason_now,
+    state_of,
+)
 from bayplan.cli.live.gangs import owner_of
-from bayplan.cli.live.list_scheduled import NO_WORKLOAD, gang_row, pods_row, scheduled_records
+from bayplan.cli.live.list_gangs import Starts
+from bayplan.cli.live.list_scheduled import (
+    NO_WORKLOAD,
+    gang_row,
+    pods_row,
+    scheduled_records,
+    with_starts,
+)
 from bayplan.cli.live.scheduled_state import (
     Scheduled,
     finished,
@@ -24,6 +38,7 @@ from bayplan.cli.live.scheduled_state import (
     since_text,
 )
 from bayplan.cli.live.state import Live, Object
+from bayplan.cli.render.expected_start import sentence
 from bayplan.dialects.jobs.serving_jobs import DEPLOYMENT, REPLICA_SET
 from bayplan.dialects.kai.api.hints import advise as of_group_keys
 from bayplan.dialects.kai.api.names import DIALECT as KAI
@@ -49,20 +64,35 @@ def find_scheduled(live: Live, scheduled: Scheduled, query: GangQuery) -> FoundO
 
 
 def explain_scheduled(
-    live: Live, scheduled: Scheduled, found: FoundObject, *, full: bool, zones: bool
+    live: Live,
+    scheduled: Scheduled,
+    found: FoundObject,
+    forecast: Callable[[], Starts],
+    *,
+    full: bool,
+    zones: bool,
 ) -> tuple[list[str], dict[str, Any]]:
-    """The explanation as lines, and the JSON record of `list gangs -o json`."""
+    """The explanation as lines, and the JSON record of `list gangs -o json`.
+
+    `forecast` is asked for the expected starts if the gang waits.
+    """
     if found.gangs:
         lines = list(_gangs(live, scheduled, found, full=full, zones=zones))
         lines += _hints(live, scheduled, found)
         if any(ref.dialect == GANG_API for ref in found.gangs):
             lines.append(f"gang API: {gang_api_words(gang_versions(live.backend.request))}")
-        return lines, scheduled_records([gang_row(scheduled, found.gangs[0], live.now)])[0]
+        row = gang_row(scheduled, found.gangs[0], live.now)
+        if row.state == PENDING:
+            (row,) = with_starts([row], forecast())
+            if row.expected is not None:
+                after = next((at for at, line in enumerate(lines, 1) if line.startswith("reason:")), 1)
+                lines.insert(after, f"expected start: {sentence(row.expected, live.now)}")
+        return lines, scheduled_records([row], live.now)[0]
     if found.job is not None:
         return list(_job(live, scheduled, found.job, full=full)), {"kind": found.kind, "name": found.name}
     pods = [scheduled.controller.state.store.pods[key] for key in found.pods]
     row = pods_row(scheduled, (found.kind, pods[0].key.namespace, found.name), pods, live.now)
-    return list(_pods(live, scheduled, found, pods, full=full)), scheduled_records([row])[0]
+    return list(_pods(live, scheduled, found, pods, full=full)), scheduled_records([row], live.now)[0]
 
 
 def _gangs_and_jobs(scheduled: Scheduled, query: GangQuery) -> list[FoundObject]:

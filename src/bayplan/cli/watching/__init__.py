@@ -1,4 +1,4 @@
 """A cluster that is watched and drawn for the dashboard.
 
-May import: any other package, cli.config, render, inputs and live.
+May import: any other package, cli.config, render, inputs, live and starts.
 """

@@ -83,8 +83,8 @@ function NearCard({ near }) {
 export function WaitingPage() {
   const waiting = [...cluster.gangs.values()].filter((entry) => entry.pending);
   return html`<h1>Waiting: ${plural(waiting.length, "gang")}</h1>
-    ${!waiting.length ? html`<p>No gang waits.</p>` : html`<div class="scroll"><table><thead><tr><th>Gang</th><th>Queue</th><th class="number">Position</th><th class="number">Pods</th><th class="number">Priority</th><th>State</th><th>Reason</th><th>Map</th></tr></thead>
-    <tbody>${waiting.map(({ id, gang }) => html`<tr key=${id}><td><a href=${gangAddress(gang)}>${gang.kind} ${gang.namespace}/${gang.name}</a></td><td>${gang.clusterQueue || gang.queue || ""}</td><td class="number">${gang.position ? `${gang.position} of ${gang.queueLength}` : ""}</td><td class="number">${gang.pods ?? gang.minimum}</td><td class="number">${gang.priority ?? ""}</td><td>${gang.state}</td><td>${gang.message}</td><td><a href=${address("map", { gang: gangName(gang) })} aria-label=${`Where ${gang.name} nearly fits`}>show</a></td></tr>`)}</tbody></table></div>`}`;
+    ${!waiting.length ? html`<p>No gang waits.</p>` : html`<div class="scroll"><table><thead><tr><th>Gang</th><th>Queue</th><th class="number">Position</th><th class="number">Pods</th><th class="number">Priority</th><th>State</th><th>Expected start</th><th>Reason</th><th>Map</th></tr></thead>
+    <tbody>${waiting.map(({ id, gang }) => html`<tr key=${id}><td><a href=${gangAddress(gang)}>${gang.kind} ${gang.namespace}/${gang.name}</a></td><td>${gang.clusterQueue || gang.queue || ""}</td><td class="number">${gang.position ? `${gang.position} of ${gang.queueLength}` : ""}</td><td class="number">${gang.pods ?? gang.minimum}</td><td class="number">${gang.priority ?? ""}</td><td>${gang.state}</td><td>${gang.expectedStart?.message ?? ""}</td><td>${gang.message}</td><td><a href=${address("map", { gang: gangName(gang) })} aria-label=${`Where ${gang.name} nearly fits`}>show</a></td></tr>`)}</tbody></table></div>`}`;
 }
 
 export function GangPage({ params }) {

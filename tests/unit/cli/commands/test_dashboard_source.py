@@ -54,6 +54,7 @@ def source(cluster: QueuedCluster) -> Iterator[DashboardSource]:
     watched = WatchedCluster(backend, VirtualClock(wall=NOW), containment=contained)
     source = DashboardSource(watched, SnapshotHub(), contained)
     catch_up(source)
+    source.forecasts.forecast()  # a thread of their own makes them
     yield source
     backend.close(0)
     assert not failures
@@ -84,6 +85,26 @@ def test_an_explanation_is_that_of_the_command(cluster: QueuedCluster, source: D
     assert found is not None
     assert {name: found[name] for name in told} == told
     assert source.explain(GangKey("ml", "Workload", "nothing")) is None
+
+
+def test_new_forecasts_are_shown_without_any_other_change(
+    cluster: QueuedCluster, source: DashboardSource
+) -> None:
+    whole = {f"h{number}": 1 for number in range(3, 9)}
+    cluster.submit(
+        queued_workload("long", 6, 4, maximumExecutionTimeSeconds=3600),
+        admitted("left-queue", "a100", {"cpu": "48", GPU: "24"}, whole, ago=600.0),
+    )
+    cluster.submit(queued_workload("next", 2, 4))
+    catch_up(source)
+    source.forecasts.take_news()
+    before = [one.record["expectedStart"] for one in source.snapshot().gangs.values()]
+    source.forecasts.forecast()
+    assert source.forecasts.take_news() and not source.forecasts.take_news()
+    after = {one.key.name: one.record["expectedStart"] for one in source.snapshot().gangs.values()}
+    assert after["next"]["from"] == "2027-01-15T08:50:00Z" and after["next"] not in before
+    source.forecasts.forecast()
+    assert not source.forecasts.take_news()
 
 
 def test_a_cluster_without_queues_is_shown_all_the_same(tmp_path: Path) -> None:

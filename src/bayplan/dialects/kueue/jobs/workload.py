@@ -9,6 +9,7 @@ from bayplan.dialects.jobs.kinds import KINDS, kind_of
 from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.kube.fields.name_rules import LABEL_MAX, digest, label_value_problems
 from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.run_limits import EXPECTED_RUNTIME
 from bayplan.dialects.kueue.fields.workload_rules import has_reservation
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.names.annotations import (
@@ -118,7 +119,9 @@ def make_workload(name: str, job: Field, sets: list[Object], find: Find, copied:
     metadata, copied_parts = job.at("metadata"), copied_metadata(job, copied)
     labels, annotations = metadata.at("labels").texts(), metadata.at("annotations").texts()
     own_annotations = {
-        key: value for key, value in annotations.items() if key.startswith(PROVISIONING) or key == GATED_BY
+        key: value
+        for key, value in annotations.items()
+        if key.startswith(PROVISIONING) or key in (GATED_BY, EXPECTED_RUNTIME)
     }
     spec: Object = {"podSets": sets, **_priority(job, sets, find)}
     if labels.get(QUEUE):
