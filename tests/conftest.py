@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from tests.support.missing_parts import lacking
@@ -21,6 +22,9 @@ from tools.controlplane.plan import DEFAULT_KUBE, cache_root
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
+
+settings.register_profile("any machine", deadline=None)  # a slow machine is no mistake
+settings.load_profile("any machine")
 
 RUNNING = pytest.StashKey[str]()
 """The tier of the test that runs."""

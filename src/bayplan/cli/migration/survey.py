@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-import yaml
-
 from bayplan.backends.conversion import convert
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.cli.live.scheduled_state import schedulers_of
@@ -26,6 +24,7 @@ from bayplan.configuration.settings import Settings
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import Forbidden, NotServed
 from bayplan.dialects.jobs.kinds import KINDS, parts
+from bayplan.dialects.kube.fields.bounded_yaml import UnreadableYAML, bounded_yaml
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.conversion.versions import CONVERSIONS
 from bayplan.dialects.kueue.names.annotations import QUEUE
@@ -180,8 +179,8 @@ def _is_owned(obj: Object) -> bool:
 
 def _loaded(text: str) -> Object:
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
+        found = bounded_yaml(text)
+    except UnreadableYAML:
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -35,7 +35,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(JSON)
 def test_any_input_is_an_assignment_or_has_errors_never_both(wire: object) -> None:
     assignment, errors = read(wire)

@@ -123,7 +123,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(steps, st.booleans()), max_size=25))
 def test_the_totals_of_queues_are_those_of_the_groups_below_them(
     script: list[tuple[tuple[object, ...], bool]],
