@@ -24,7 +24,7 @@ from bayplan.simulation.forecast.hindcast import Known, PastCluster, PastGang, h
 from bayplan.simulation.forecast.run_times import RunRequest, RunTimeHistory, series
 from bayplan.state.admission.state import AdmissionState
 
-HINDCASTS_MAX, HINDCAST_STEPS = 60, 4000
+HINDCASTS_MAX, HINDCAST_STEPS = 60, 2000
 """Past gangs for which a forecast is made at once, and with many gangs the gangs of all of them together."""
 
 
@@ -112,7 +112,7 @@ def queued_starts(
         np.array([_started(usage.queued_gang, live.now) for _, usage in admitted]),
         tuple(_request(entry.queued_gang, entry.queue, limits) for entry in pending),
     )
-    most = min(HINDCASTS_MAX, HINDCAST_STEPS // (len(running) + len(waiting)) + 1)
+    most = min(HINDCASTS_MAX, HINDCAST_STEPS // (len(running) + len(waiting)))
     calibration = Calibration(hindcasts(ended, cluster, {} if known is None else known, most))
     by_name = expected_starts(asked, _history(ended), calibration, live.now)
     return {
