@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from bayplan.backends.remote.backend import connect
+from bayplan.cli.config.cluster_access import takes_cluster
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
 from bayplan.cli.migration.object_rules import Carries
@@ -29,12 +30,7 @@ GUIDES = {
 
 
 @click.command()
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="Default: KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-)
-@click.option("--context", help="A context of the kubeconfig (default: its current one).")
+@takes_cluster
 @click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of a table.")
 @click.option("--all", "every", is_flag=True, help="List objects that work the same, too.")
 @takes_configuration

@@ -27,6 +27,7 @@ from bayplan.cli.commands.run_dashboard import (
     open_dashboard,
     takes_dashboard,
 )
+from bayplan.cli.config.cluster_access import takes_cluster
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.running.metrics_options import (
     GuardedMetrics,
@@ -95,12 +96,7 @@ class RunOptions:
 
 
 @click.command()
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="Default: KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-)
-@click.option("--context", help="A context of the kubeconfig (default: its current one).")
+@takes_cluster
 @click.option(
     "--roles",
     default=",".join(ROLES),

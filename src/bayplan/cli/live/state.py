@@ -16,6 +16,7 @@ from bayplan.backends.remote.answers import api_error_of
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.decoding import Wire
 from bayplan.backends.remote.request import collection
+from bayplan.cli.config.cluster_access import takes_cluster
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.paused_collector import collector_paused
 from bayplan.cli.live.read_ahead import Pages, ReadingAhead
@@ -155,12 +156,7 @@ class ClusterTarget:
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of commands that read a cluster; the command gets them as one `target`."""
 
-    @click.option(
-        "--kubeconfig",
-        type=click.Path(path_type=Path),
-        help="Default: KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-    )
-    @click.option("--context", help="A context of the kubeconfig (default: its current one).")
+    @takes_cluster
     @click.option("-n", "--namespace", help="Default: the namespace of the context.")
     @takes_configuration
     @click.pass_context
