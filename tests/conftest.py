@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """A CI machine has every extra, so that no test is left out there for want of one."""
     if config.getoption("tier") == FAST:
         collect_rarely()  # as in a process of the product
-    # A shell lets what it runs in the background ignore SIGINT, and the processes that tests start would inherit that.
+    # A shell lets what it runs in the background ignore SIGINT, and processes that tests start inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = [
         name
