@@ -37,7 +37,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-forecast bench-simulate sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-forecast bench-simulate bench-peers sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -131,6 +131,9 @@ bench-forecast: $(STAMP) ## Measure how well expected starts hold, on logs of HP
 
 bench-simulate: $(STAMP) ## Measure `bayplan simulate`: 30,000 gangs on 847 hosts, 100,000 gangs on 10,000 hosts
 	@$(BIN)/python -m tests.benchmarks.simulate
+
+bench-peers: $(STAMP) ## Measure admission, Jobs and preemption beside the manager of Kueue, each on a real control plane (ONLY=a2)
+	@$(BIN)/python -m tests.benchmarks.peers $(if $(filter-out *,$(ONLY)),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state
