@@ -9,6 +9,7 @@ PLAY   ?=
 RECORD ?=
 WORKERS ?= 2
 FAST_WORKERS ?= 3
+REAL_WORKERS ?= 3
 SHUFFLE ?=
 SECONDS ?= 60
 SEED   ?= 1
@@ -75,8 +76,8 @@ test: $(STAMP) ## Run the tests that take minutes and need Python only; the conf
 control-plane: $(STAMP) ## Build what test-real needs (kube-apiserver, etcd, ..., helm, promtool), once; without Go nothing
 	@if [ "$$CI" = true ] || command -v go >/dev/null; then $(BIN)/python -m tools.controlplane build --all >/dev/null; fi
 
-test-real: control-plane ## Run the tests that need a real control plane, one for each of WORKERS
-	@$(PYTEST) --tier real --dist loadfile --no-loadscope-reorder
+test-real: control-plane ## Run the tests that need a real control plane, one for each of REAL_WORKERS
+	@$(BIN)/python -m pytest -n $(REAL_WORKERS) $(SHUFFLED) --tier real --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## Lint, format check and types, changing nothing
 	$(BIN)/ruff check .
