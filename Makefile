@@ -19,6 +19,8 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/stamp
 RELEASE := build/release-tools
 RELEASE_STAMP := $(RELEASE)/stamp
+DOCS := build/docs-tools
+DOCS_STAMP := $(DOCS)/stamp
 
 # Python keeps what it compiled, even where the environment says otherwise: tests start Bayplan dozens of times, and each
 # start would compile it again.
@@ -213,9 +215,10 @@ image: $(RELEASE_STAMP) ## Build the OCI image archive build/image/bayplan.tar; 
 lock-image: $(RELEASE_STAMP) ## Pin the newest Debian packages of the image
 	@$(RELEASE)/bin/python -m tools.image lock
 
-licences: $(STAMP) $(RELEASE_STAMP) ## Compare the licences of all dependencies and tools with the list of those allowed
+licences: $(STAMP) $(RELEASE_STAMP) $(DOCS_STAMP) ## Compare the licences of all dependencies and tools with the list of those allowed
 	@$(BIN)/python -m tools.release licences
 	@$(RELEASE)/bin/python -m tools.release licences
+	@$(DOCS)/bin/python -m tools.release licences
 
 chart: $(STAMP) ## Write deploy/chart from the manifests of `bayplan install`, and deploy/monitoring
 	@$(BIN)/python -m bayplan.cli.commands.install --chart deploy/chart >/dev/null
@@ -224,3 +227,20 @@ chart: $(STAMP) ## Write deploy/chart from the manifests of `bayplan install`, a
 version: $(STAMP) ## Set the version to VERSION: sources, CHANGELOG.md and chart
 	@$(BIN)/python -m tools.release version '$(VERSION)'
 	@$(MAKE) --no-print-directory chart
+
+# The documentation. Its tools have an environment of their own, as those of a release have.
+.PHONY: docs reference
+
+$(DOCS_STAMP): requirements/docs.txt
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@echo 'Installing the tools of the documentation into $(DOCS) …'
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
+
+docs: $(DOCS_STAMP) ## Build the documentation into build/site and check its links; it needs no network to be read
+	@$(DOCS)/bin/python -m tools.site pages build/pages
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+	@$(DOCS)/bin/python -m tools.site check build/site
+
+reference: $(STAMP) ## Write the pages of docs/reference that are generated from the code
+	@$(BIN)/python -m tools.reference docs/reference

@@ -75,7 +75,7 @@ def examples() -> list[Example]:
 def commands(example: Example) -> list[str]:
     """The commands that the page of an example tells to type."""
     page = (example.folder / "README.md").read_text(encoding="utf-8")
-    block = page.partition("```\n")[2].partition("```")[0]
+    block = page.partition("```sh\n")[2].partition("```")[0]
     return block.splitlines()
 
 

@@ -16,6 +16,12 @@ def at(values: Any, path: str) -> Any:
     return values
 
 
+def shares_dashboard(values: Object) -> bool:
+    """Whether values put the dashboard into the main Deployment."""
+    pages = values.get("dashboard", {})
+    return (pages.get("enabled"), pages.get("deployment")) == (True, "shared")
+
+
 def chosen_lines(text: str, holds: dict[str, bool], values: Object) -> str:
     """The lines of a template that are left, given which conditions hold and which values there are."""
     lines = iter(text.splitlines(keepends=True))

@@ -37,9 +37,11 @@ CLASSIFIERS: Mapping[str, str] = {
 READ: Mapping[str, str] = {
     "aiosignal": "Apache-2.0",
     "axe-playwright-python": "MIT AND MPL-2.0",
+    "colorama": "BSD-3-Clause",
     "contourpy": "BSD-3-Clause",
     "cycler": "BSD-3-Clause",
     "docutils": "CC0-1.0 AND BSD-2-Clause",
+    "jinja2": "BSD-3-Clause",
     "jsonpointer": "BSD-3-Clause",
     "kiwisolver": "BSD-3-Clause",
     "protobuf": "BSD-3-Clause",

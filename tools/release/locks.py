@@ -24,7 +24,8 @@ LOCKS: Mapping[str, tuple[str, ...]] = {
         "--extra=tracing",
         "--extra=dev",
     ),
-    "image": ("pyproject.toml", "--extra=exact", "--extra=cel"),
+    "docs": ("--group=docs",),
+    "image": ("pyproject.toml", "--extra=exact", "--extra=cel", "--extra=tracing"),
     "release": ("--group=release",),
 }
 """The lock files, each with what uv compiles it from. A group does not include Bayplan's own dependencies."""

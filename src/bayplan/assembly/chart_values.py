@@ -100,11 +100,14 @@ metrics:
     labels:
       grafana_dashboard: "1"
 
-# Pages that show the cluster, in a Deployment of their own whose account may only read. Users sign in with a
-# token of the cluster; bind them to the ClusterRole bayplan-dashboard-user, and they see the namespaces that
-# they may list. Tokens travel in a header: let the Ingress (tls), or another proxy, serve it over HTTPS.
+# Pages that show the cluster. Where they run: "separate", in their own Deployment, whose account may only
+# read, or "shared" with the other roles, where the view Time reads the journal of the replica; resources are
+# then those of the replicas. Users sign in with a token of the cluster; bind them to the ClusterRole
+# bayplan-dashboard-user, and they see the namespaces that they may list. Tokens travel in a header: let the
+# Ingress (tls), or another proxy, serve it over HTTPS.
 dashboard:
   enabled: false
+  deployment: separate
   resources:
     requests:
       cpu: 250m
@@ -179,6 +182,7 @@ SCHEMA: Mapping[str, Any] = {
         ),
         dashboard=_object(
             enabled=_FLAG,
+            deployment={"enum": ["separate", "shared"]},
             resources=_object(requests=_AMOUNTS, limits=_AMOUNTS),
             ingress=_object(enabled=_FLAG, className=_TEXT, host=_TEXT, tls=_OBJECTS, annotations=_MAP),
         ),

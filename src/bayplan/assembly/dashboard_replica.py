@@ -1,4 +1,8 @@
-"""The dashboard in a cluster: a Deployment with its Service, NetworkPolicy and Ingress."""
+"""The dashboard in a cluster: a Deployment with its Service, NetworkPolicy and Ingress.
+
+It may run in the main Deployment instead, where it reads the journal of the replica. Then only the Service
+and the Ingress are its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from bayplan.assembly.install_settings import (
     CONFIG_FILE,
     CONFIG_FOLDER,
     CONFIG_MAP,
+    DASHBOARD,
     DASHBOARD_ACCOUNT,
     DASHBOARD_PORT,
     HEALTH_PORT,
@@ -29,19 +34,29 @@ from bayplan.assembly.tunables import enabled, optional, single
 
 Object = dict[str, Any]
 _INGRESS = "dashboard.ingress"
-_PORT = "dashboard"
+_PORT = DASHBOARD
 
 
 def dashboard_replica(settings: InstallSettings) -> list[Object]:
     """The service account, its Deployment and Service, and on demand a NetworkPolicy and an Ingress."""
+    ingress = [_ingress(settings)] if enabled(settings, f"{_INGRESS}.enabled") else []
+    if settings.dashboard_shared:
+        return [_shared_service(settings), *ingress]
     chosen = selector(DASHBOARD_ACCOUNT)
     return [
         service_account(settings, DASHBOARD_ACCOUNT),
         _deployment(settings, chosen),
         service(DASHBOARD_ACCOUNT, 80, _PORT, settings, chosen),
         *([_network_policy(settings, chosen)] if settings.network_policy else []),
-        *([_ingress(settings)] if enabled(settings, f"{_INGRESS}.enabled") else []),
+        *ingress,
     ]
+
+
+def _shared_service(settings: InstallSettings) -> Object:
+    """Leads a client to the same replica each time: versions of what pages show belong to one server."""
+    made = service(DASHBOARD_ACCOUNT, 80, _PORT, settings, selector(NAME))
+    made["spec"]["sessionAffinity"] = "ClientIP"
+    return made
 
 
 def _deployment(settings: InstallSettings, chosen: Object) -> Object:

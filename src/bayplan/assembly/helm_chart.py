@@ -46,6 +46,7 @@ IS_SEPARATE = (
     '(and (eq .Values.webhooks.deployment "separate") (has "webhooks" .Values.roles) '
     "(gt (len .Values.roles) 1))"
 )
+IS_DASHBOARD_SHARED = '(and .Values.dashboard.enabled (eq .Values.dashboard.deployment "shared"))'
 IS_CERT_MANAGED = '(and .Values.webhooks.certManager.enabled (has "webhooks" .Values.roles))'
 LITERAL = {
     "'@image@'": (
@@ -136,7 +137,11 @@ def _templates(make: Callable[[InstallSettings], list[Object]]) -> dict[str, str
     def with_certificates(**choice: Any) -> dict[str, list[str]]:
         return _merged(IS_CERT_MANAGED, with_metrics(**choice, cert_manager=True), with_metrics(**choice))
 
-    merged = _merged(IS_SEPARATE, with_certificates(**SEPARATE), with_certificates())
+    def with_dashboard(**choice: Any) -> dict[str, list[str]]:
+        shared = with_certificates(**choice, dashboard_shared=True)
+        return _merged(IS_DASHBOARD_SHARED, shared, with_certificates(**choice))
+
+    merged = _merged(IS_SEPARATE, with_dashboard(**SEPARATE), with_dashboard())
     texts = {name: "".join(f"{part}\n" for part in parts) for name, parts in merged.items()}
     return {name: _switched(name, text) for name, text in texts.items()}
 

@@ -40,7 +40,9 @@ USER = 65532
 WEBHOOKS = "webhooks"
 WEBHOOK_ACCOUNT = f"{NAME}-{WEBHOOKS}"
 """The service account of replicas with the role webhooks only."""
-DASHBOARD_ACCOUNT = f"{NAME}-dashboard"
+DASHBOARD = "dashboard"
+"""A role, and the name of its port."""
+DASHBOARD_ACCOUNT = f"{NAME}-{DASHBOARD}"
 """The service account of the dashboard."""
 DASHBOARD_USER = f"{NAME}-dashboard-user"
 DASHBOARD_PORT = 7080
@@ -67,6 +69,7 @@ class InstallSettings:
     metrics_secure: bool = False  # metrics over HTTPS, with authorization
     metrics_certificate: str = ""  # the Secret with its certificate; empty: self-signed
     cert_manager: bool = False  # cert-manager makes the certificate of the webhooks
+    dashboard_shared: bool = False  # the dashboard runs in the main Deployment, which has the journal
     trusted_text: str = ""  # overrides `trusted`, as a CEL list
     metrics_peers: str | None = None  # overrides `metrics_from`, as NetworkPolicy peers
     values: Mapping[str, Any] = field(default_factory=dict)  # values of the chart that have no field here
@@ -75,7 +78,8 @@ class InstallSettings:
     @property
     def role_list(self) -> str:
         """The roles of the main Deployment, as in --roles."""
-        return self.roles_text or ",".join(role for role in self.roles if role not in self.separate_roles)
+        roles = self.roles_text or ",".join(role for role in self.roles if role not in self.separate_roles)
+        return f"{roles},{DASHBOARD}" if self.dashboard_shared else roles
 
     @property
     def separate_roles(self) -> tuple[str, ...]:

@@ -164,11 +164,15 @@ def _own_secrets(settings: InstallSettings) -> list[Object]:
 
 
 def dashboard_objects(settings: InstallSettings) -> list[Object]:
-    """The dashboard, with an account that may only read, and the ClusterRole of its users."""
+    """The dashboard, the ClusterRole of its users, and an account that may only read.
+
+    In the main Deployment it has the account of the replicas.
+    """
     user = list(DASHBOARD_USER_RULES)
+    account = NAME if settings.dashboard_shared else DASHBOARD_ACCOUNT
     return [
         *dashboard_replica(settings),
-        *_rbac(DASHBOARD_ACCOUNT, DASHBOARD_RULES, (), settings, account=DASHBOARD_ACCOUNT),
+        *_rbac(DASHBOARD_ACCOUNT, DASHBOARD_RULES, (), settings, account=account),
         new_cluster_object(f"{_RBAC}/v1", "ClusterRole", DASHBOARD_USER, rules=user),
     ]
 

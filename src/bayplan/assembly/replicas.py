@@ -13,6 +13,8 @@ from bayplan.assembly.install_settings import (
     CONFIG_FILE,
     CONFIG_FOLDER,
     CONFIG_MAP,
+    DASHBOARD,
+    DASHBOARD_PORT,
     HEALTH_PORT,
     JOURNAL,
     LABELS,
@@ -131,6 +133,8 @@ def network_policy(settings: InstallSettings, account: str) -> Object:
     ingress: list[Object] = [{"ports": [{"port": metrics, "protocol": "TCP"}], "from": peers}]
     if account == settings.account(WEBHOOKS):
         ingress.append({"ports": [{"port": "webhooks", "protocol": "TCP"}]})
+    if _serves_dashboard(settings, account):
+        ingress.append({"ports": [{"port": DASHBOARD, "protocol": "TCP"}]})
     spec = {
         "podSelector": {"matchLabels": selector(account)},
         "policyTypes": ["Ingress"],
@@ -146,8 +150,11 @@ def _namespaces(names: tuple[str, ...]) -> Object:
     return {"matchExpressions": [listed]}
 
 
-def arguments(settings: InstallSettings, roles: str, *, serves_webhooks: bool = False) -> list[str]:
+def arguments(settings: InstallSettings, account: str) -> list[str]:
     """The command line of a replica."""
+    roles = settings.role_list if account == NAME else ",".join(settings.separate_roles)
+    serves_webhooks = _serves_webhooks(settings, account)
+    pages = [f"--dashboard-listen=0.0.0.0:{DASHBOARD_PORT}"] if _serves_dashboard(settings, account) else []
     return [
         "run",
         f"--roles={roles}",
@@ -159,6 +166,7 @@ def arguments(settings: InstallSettings, roles: str, *, serves_webhooks: bool = 
         "--log-format=json",
         *(cert_manager.arguments(settings) if serves_webhooks else ()),
         *_metrics_arguments(settings),
+        *pages,
         *each(settings, "extraArgs"),
     ]
 
@@ -238,21 +246,26 @@ def _serves_webhooks(settings: InstallSettings, account: str) -> bool:
     return WEBHOOKS in settings.roles and account == settings.account(WEBHOOKS)
 
 
+def _serves_dashboard(settings: InstallSettings, account: str) -> bool:
+    return settings.dashboard_shared and account == NAME
+
+
 def _webhook_volumes(settings: InstallSettings, account: str) -> list[Object]:
     return cert_manager.volumes(settings) if _serves_webhooks(settings, account) else []
 
 
 def _container(settings: InstallSettings, account: str) -> Object:
-    roles = settings.role_list if account == NAME else ",".join(settings.separate_roles)
+    pages = [{"name": DASHBOARD, "containerPort": DASHBOARD_PORT}]
     return {
         "name": NAME,
         "image": settings.image,
         **optional(settings, "imagePullPolicy", "image.pullPolicy"),
-        "args": arguments(settings, roles, serves_webhooks=_serves_webhooks(settings, account)),
+        "args": arguments(settings, account),
         "ports": [
             {"name": "health", "containerPort": HEALTH_PORT},
             {"name": "webhooks", "containerPort": WEBHOOK_PORT},
             *([{"name": "metrics", "containerPort": METRICS_PORT}] if settings.metrics_secure else []),
+            *(pages if _serves_dashboard(settings, account) else []),
         ],
         "livenessProbe": probe("/healthz", initialDelaySeconds=10, periodSeconds=20, failureThreshold=3),
         # A standby replica counts as ready: a rolling update must not wait until it is the leader.

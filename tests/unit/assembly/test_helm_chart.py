@@ -25,6 +25,7 @@ from bayplan.assembly.helm_chart import (
     HEADER,
     IS_CERT_MANAGED,
     IS_CERTIFIED,
+    IS_DASHBOARD_SHARED,
     IS_SECURE,
     IS_SEPARATE,
     LITERAL,
@@ -35,7 +36,7 @@ from bayplan.assembly.install_settings import DEFAULTS_ROLE, InstallSettings
 from bayplan.assembly.rbac import ROLES
 from bayplan.backends.crds import is_of_groups
 from bayplan.configuration.settings import EMPTY
-from tests.support.chart_rendering import at, chosen_lines
+from tests.support.chart_rendering import at, chosen_lines, shares_dashboard
 from tests.support.missing_parts import lacking
 from tools.controlplane.build import build, find
 from tools.controlplane.plan import DEFAULT_KUBE, HELM
@@ -89,6 +90,7 @@ def rendered(
         IS_SEPARATE: chosen.get("separate", False),
         IS_SECURE: chosen.get("metrics_secure", False),
         IS_CERTIFIED: bool(secret),
+        IS_DASHBOARD_SHARED: shares_dashboard(values),
         IS_CERT_MANAGED: values["webhooks"]["certManager"]["enabled"] and "webhooks" in values["roles"],
     }
     others = ",".join(role for role in values["roles"] if role != "webhooks")
@@ -163,6 +165,7 @@ TUNED: Object = {
     "metrics.grafanaDashboards.enabled": True,
     "metrics.grafanaDashboards.labels": {"team": "batch"},
     "dashboard.enabled": True,
+    "dashboard.deployment": "separate",
     "dashboard.resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
     "dashboard.ingress.enabled": True,
     "dashboard.ingress.className": "internal",
@@ -171,6 +174,7 @@ TUNED: Object = {
     "dashboard.ingress.annotations": {"example.com/timeout": "0"},
 }
 """Every value that has no option of `bayplan install` of its own."""
+WITH_PAGES: Object = {"dashboard.enabled": True, "dashboard.deployment": "shared"}
 
 
 def nested(values: Object) -> Object:
@@ -213,11 +217,17 @@ def test_the_chart_makes_what_install_makes(
 
 
 @pytest.mark.parametrize("metrics", [{}, {"metrics_secure": True}])
-@pytest.mark.parametrize("values", [TUNED, {"podDisruptionBudget.enabled": False}])
-def test_the_chart_and_install_make_the_same_of_values(values: Object, metrics: Object) -> None:
-    chosen = InstallSettings(namespace="here", separate=True, values=nested(values), **metrics)
+@pytest.mark.parametrize("values", [TUNED, {"podDisruptionBudget.enabled": False}, WITH_PAGES])
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_chart_and_install_make_the_same_of_values(
+    values: Object, separate: bool, metrics: Object
+) -> None:
+    given = nested(values)
+    chosen = InstallSettings(
+        namespace="here", separate=separate, values=given, dashboard_shared=shares_dashboard(given), **metrics
+    )
     ours = by_name(manifests.manifests(chosen))
-    theirs = by_name(rendered(made_chart(), "here", given=values, separate=True, **metrics))
+    theirs = by_name(rendered(made_chart(), "here", given=values, separate=separate, **metrics))
     kinds = {"Deployment", "ServiceAccount", "PodDisruptionBudget", "ServiceMonitor", "Service"}
     kinds |= {"Ingress", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy"}
     kinds |= {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
@@ -227,8 +237,10 @@ def test_the_chart_and_install_make_the_same_of_values(values: Object, metrics: 
             assert theirs[name] == one
     if values is TUNED:
         assert "priorityClassName" not in ours["Deployment", "bayplan"]["spec"]["template"]["spec"]
-        assert ("ServiceMonitor", "bayplan-webhooks") in ours
+        assert (("ServiceMonitor", "bayplan-webhooks") in ours) == separate
         assert ("Ingress", "bayplan-dashboard") in ours
+    elif values is WITH_PAGES:
+        assert ("Deployment", "bayplan-dashboard") not in ours and ("Service", "bayplan-dashboard") in ours
     else:
         assert not [name for name in ours if name[0] == "PodDisruptionBudget"]
 

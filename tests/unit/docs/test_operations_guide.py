@@ -1,4 +1,4 @@
-"""The operations guide is true: options, metrics, times and names are those of the program."""
+"""The operations guide is true: options, times and names are those of the program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from bayplan.cli.commands.run import run
 from bayplan.runtime.core import journal
 from bayplan.runtime.process.election import JITTER, Timing
 from bayplan.runtime.process.shutdown import GRACE_SECONDS
-from bayplan.runtime.telemetry.metrics import CHILDREN_MAX, Metrics
 from bayplan.runtime.webhooks import certificates, server
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "guide" / "operations.md").read_text(encoding="utf-8")
@@ -38,18 +37,6 @@ def test_every_option_is_listed_and_no_other(command: click.Command, title: str)
     rows = [line for line in section(title).splitlines() if line.startswith("| `-")]
     listed = {name for row in rows for name in re.findall(r"`(--?[a-z-]+)`", row.split("|")[1])}
     assert listed == options(command)
-
-
-def test_every_metric_is_listed_with_its_labels() -> None:
-    rows = re.findall(r"^\| `(bayplan_\w+)` \| (.*?) ?\| (.*?) \|$", section("Metrics"), re.MULTILINE)
-    metrics = Metrics()
-    assert {name: says for name, _, says in rows} == metrics.described()
-    families = {family.name: family for family in metrics.registry.collect()}
-    for name, labels, _ in rows:
-        collector = metrics.registry._names_to_collectors[name.removesuffix("_total")]
-        assert tuple(re.findall(r"`(\w+)`", labels)) == collector._labelnames, name  # type: ignore[attr-defined]
-        assert name.removesuffix("_total") in families
-    assert f"more than {CHILDREN_MAX} label sets" in section("Metrics")
 
 
 def test_rights_are_those_of_the_table() -> None:

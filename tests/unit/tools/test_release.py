@@ -21,8 +21,8 @@ CHANGES = "# Changelog\n\n## [Unreleased]\n\n### Added\n- one\n\n## [0.1.0] - 20
 
 def asked_for(name: str) -> list[Requirement]:
     """What pyproject.toml asks for where a lock file is installed."""
-    if name == "release":
-        return [Requirement(text) for text in PROJECT["dependency-groups"]["release"]]
+    if name in PROJECT["dependency-groups"]:
+        return [Requirement(text) for text in PROJECT["dependency-groups"][name]]
     extras = [part.removeprefix("--extra=") for part in LOCKS[name] if part.startswith("--extra=")]
     project = PROJECT["project"]
     texts = [text for extra in extras for text in project["optional-dependencies"][extra]]

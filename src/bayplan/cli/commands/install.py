@@ -179,6 +179,8 @@ def _settings(crds: bool, chosen: Object) -> tuple[bool, InstallSettings]:
             chosen[option] = tuple(given) if isinstance(given, list) else given
     if found(values, "webhooks.deployment") is not None and is_free("separate"):
         chosen["separate"] = value(values, "webhooks.deployment") == "separate"
+    pages = value(values, "dashboard.enabled"), value(values, "dashboard.deployment")
+    chosen["dashboard_shared"] = pages == (True, "shared")
     if "image" in values and is_free("image"):
         repository, tag, digest = (value(values, f"image.{one}") for one in ("repository", "tag", "digest"))
         chosen["image"] = f"{repository}@{digest}" if digest else f"{repository}:{tag or __version__}"
