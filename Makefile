@@ -40,7 +40,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-forecast bench-simulate bench-peers sim soak fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-forecast bench-simulate bench-peers sim soak fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -128,6 +128,9 @@ bench-dashboard: $(STAMP) ## Measure the dashboard: pages at 100,000 hosts, 50 s
 
 bench-packing: $(STAMP) ## Measure GPU capacity allocated on the openb trace, ours and the published baselines
 	@$(BIN)/python -m tests.benchmarks.packing
+
+bench-racks: $(STAMP) ## Measure how many slots for large gangs stay free within racks, by the order in which hosts are used
+	@$(BIN)/python -m tests.benchmarks.racks
 
 bench-forecast: $(STAMP) ## Measure how well expected starts hold, on logs of HPC sites and Philly (LOG=KTH-SP2: only that one)
 	@$(BIN)/python -m tests.benchmarks.forecast $(if $(LOG),--log $(LOG))

@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 KINDS = ("Node", "Pod", "Topology", "ResourceFlavor", "Job", "JobSet", "Workload", "NodeResourceTopology")
 OTHERS = ("MPIJob", "PyTorchJob", "RayCluster", "RayJob", "LeaderWorkerSet", "StatefulSet", "AppWrapper")
-STRATEGIES = ("best_fit", "most_free", "least_free", "balanced", "exact")
+STRATEGIES = ("best_fit", "most_free", "least_free", "pack_racks", "balanced", "exact")
 EXITS = (0, 1, 2)
 DEEP = (20, 150, 300)
 

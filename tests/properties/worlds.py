@@ -18,7 +18,7 @@ from bayplan.state.cluster.topology_state import TopologyState
 World = dict[str, Any]  # levels: names from the top, nodes: dicts as `node` makes them
 Ask = dict[str, Any]  # one pod set, as `asks` draws it
 
-GREEDY = (Strategy.BEST_FIT, Strategy.LEAST_FREE, Strategy.MOST_FREE)
+GREEDY = (Strategy.BEST_FIT, Strategy.LEAST_FREE, Strategy.PACK_RACKS, Strategy.MOST_FREE)
 THREE = ("block", "rack", HOSTNAME)
 SHAPES = (THREE, ("rack", HOSTNAME), (HOSTNAME,), ("block", "rack"))
 

@@ -169,7 +169,8 @@ OPTIONS = (
         ("strategies.preferred", "preferred", _STRATEGY,
          "how domains are chosen for pod sets that prefer one domain"),
         ("strategies.unconstrained", "unconstrained", _STRATEGY,
-         "how domains are chosen for pod sets without a topology request"),
+         "how domains are chosen for pod sets without a topology request; `pack_racks` takes one host, else"
+         " one rack, and keeps whole racks free"),
         ("exactSeconds", "exact_seconds", seconds(above_zero=True),
          "time limit of one search of the strategy `exact`"),
         ("decisionSeconds", "decision_seconds", seconds(above_zero=True),
@@ -214,7 +215,8 @@ OPTIONS = (
         ("nodeReplacementBackoff.limitSeconds", "replace_limit", seconds(above_zero=True),
          "longest time between two attempts"),
         ("gangNodes", "gang_nodes", choice(NodeChoice),
-         "whether the pods of a gang are packed on few nodes or spread over many"),
+         "whether the pods of a gang are packed on the fullest nodes, or so that whole racks of the first"
+         " Topology stay free, or spread over many nodes"),
         ("preemption", "preemption", FLAG,
          "whether pods of lower priority are preempted for a gang or pod that does not fit otherwise"),
         ("queueActions", "preemption_means", several_of(PreemptionMeans),

@@ -16,6 +16,7 @@ class Strategy(StrEnum):
     BEST_FIT = "best_fit"  # fullest use first, and the tightest domain for the last pods
     MOST_FREE = "most_free"  # most free capacity first, to the end
     LEAST_FREE = "least_free"  # the tightest single domain, else fill up from the smallest
+    PACK_RACKS = "pack_racks"  # the lowest level with a domain for all pods; hosts in broken racks first
     BALANCED = "balanced"  # for preferred localities: as even as possible over as few domains as possible
     EXACT = "exact"  # complete search: fewest domains from the top down, then least capacity left over
 
@@ -37,7 +38,8 @@ class LeaderRules(StrEnum):
 class NodeChoice(StrEnum):
     """Which of the feasible nodes of a gang's pods are used first."""
 
-    PACK = "pack"  # the fullest, to keep large gaps
+    PACK_RACKS = "pack_racks"  # one host, else one rack; broken racks first, to keep whole ones free
+    PACK = "pack"  # the fullest, whatever their rack
     SPREAD = "spread"  # the emptiest, as for single pods
 
 
@@ -58,11 +60,11 @@ class PreemptionMeans(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The choices of a family or an administrator. The default strategies are known as Mixed."""
+    """The choices of a family or an administrator."""
 
     required: Strategy = Strategy.BEST_FIT
     preferred: Strategy = Strategy.BEST_FIT
-    unconstrained: Strategy = Strategy.LEAST_FREE
+    unconstrained: Strategy = Strategy.PACK_RACKS
     remainder: Remainder = Remainder.LAST_SEGMENT
     leader_rules: LeaderRules = LeaderRules.OWN
     pack_segments: bool = True  # pack inside the domain of a segment as anywhere else
@@ -81,7 +83,7 @@ class Profile:
     by_selector_alone: bool = False  # a pod set within one domain is placed by a node selector
     reserve: bool = False  # reserve the domain of the first gang that waits for capacity
     ignore_uncovered: bool = False  # resources that a queue has no quota for are not counted
-    gang_nodes: NodeChoice = NodeChoice.PACK
+    gang_nodes: NodeChoice = NodeChoice.PACK_RACKS
     preemption: bool = True  # gangs of higher priority may preempt
     preemption_means: tuple[PreemptionMeans, ...] = (
         PreemptionMeans.CONSOLIDATE,

@@ -61,12 +61,15 @@ def test_the_file_that_is_shipped_changes_nothing_and_is_told_about_once(tmp_pat
 
 
 def test_strategies_follow_the_gates() -> None:
-    assert gates() == gates(TASProfileMixed=True) == Profile()
+    assert gates() == Profile()
+    assert gates(TASProfileMixed=True) == Profile(unconstrained=Strategy.LEAST_FREE)
     assert gates(TASProfileMixed=False) == Profile(unconstrained=Strategy.BEST_FIT)
     assert gates(TASBalancedPlacement=True) == Profile(preferred=Strategy.BALANCED)
     assert gates(TASProfileBestFit=True) == Profile(unconstrained=Strategy.BEST_FIT)
     least, most = Strategy.LEAST_FREE, Strategy.MOST_FREE
-    assert gates(TASProfileLeastFreeCapacity=True) == Profile(required=least, preferred=least)
+    assert gates(TASProfileLeastFreeCapacity=True) == Profile(
+        required=least, preferred=least, unconstrained=least
+    )
     assert gates(TASProfileMostFreeCapacity=True, TASProfileMixed=False) == Profile(
         required=most, preferred=most, unconstrained=most
     )

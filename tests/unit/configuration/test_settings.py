@@ -227,8 +227,8 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         ),
         (
             {"scheduling": {"strategies": {"required": "BestFit"}}},
-            'scheduling.strategies.required: "BestFit": must be best_fit, most_free, least_free, balanced or '
-            "exact; did you mean best_fit?",
+            'scheduling.strategies.required: "BestFit": must be best_fit, most_free, least_free, pack_racks, '
+            "balanced or exact; did you mean best_fit?",
         ),
         (
             {"scheduling": {"remainder": "drop"}},

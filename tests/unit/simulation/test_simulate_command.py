@@ -35,7 +35,7 @@ def test_policies_are_compared_in_a_page_that_loads_nothing(tmp_path: Path) -> N
     result = simulated(tmp_path, "--policy", "bayplan", "--policy", "spread")
     assert result.exit_code == 0, result.output
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 8
     assert not re.search(r"https?://|<script|<link|src=", page)
     data = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert [one["policy"] for one in data["policies"]] == ["bayplan", "spread"]
@@ -70,6 +70,8 @@ def test_one_seed_gives_the_same_files_whatever_the_hash_seed(tmp_path: Path) ->
         "fragmentation.png",
         "report.html",
         "report.json",
+        "slots-in-racks.png",
+        "slots.png",
         "wait.png",
         "waiting.png",
     ]
@@ -136,6 +138,22 @@ def test_an_interrupt_keeps_what_has_happened() -> None:
 def test_quantiles_are_values_that_occurred() -> None:
     assert [quantile([3.0, 1.0, 2.0, 4.0], share) for share in (0.5, 0.9, 0.0)] == [2.0, 4.0, 1.0]
     assert quantile([], 0.5) is None
+
+
+def test_free_slots_are_in_the_report_where_the_cluster_has_gpus(tmp_path: Path) -> None:
+    one_job = "sizes: {8: 100}\ndurations: {60: 100}\njobs: 2\nload: 0.01\n"
+    result = simulated(tmp_path, "--policy", "fifo", trace=one_job, cluster="2x9 gpu=8")
+    data = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    found = data["policies"][0]["freeSlots"]
+    assert 1.9 < found["64"]["inRacks"] <= 2
+    assert found["128"] == {"inRacks": 0.0, "anywhere": 1.0}
+    assert "each within a rack / anywhere" in result.output
+    work = tmp_path / "small.swf"
+    work.write_text("; MaxProcs: 4\n1 0 0 5 1 -1 -1 1 5 -1 1 1 1 1 1 1 -1 -1\n", encoding="utf-8")
+    given = ["--cluster", "trace", "--trace", str(work), "-o", str(tmp_path / "cpu"), "--policy", "fifo"]
+    result = CliRunner().invoke(simulate, given)
+    assert result.exit_code == 0, result.output
+    assert "within a rack" not in result.output
 
 
 def test_node_failures_from_a_table_are_in_the_notes_and_the_figures(tmp_path: Path) -> None:

@@ -119,6 +119,13 @@ def test_jobs_on_a_node_that_fails_start_again_elsewhere_and_the_node_comes_back
     assert found.restarts == 1
 
 
+def test_a_node_that_fails_again_ends_no_job_that_has_moved_away_from_it() -> None:
+    outages = (NodeOutage("b000-r000-h000", 40, 10), NodeOutage("b000-r000-h000", 60, 10))
+    settings = RunSettings(disruptions=Disruptions(outages=outages))
+    found, jobs = outcome("first-fit", "2 gpu=8", asks("a", 0, 100), settings=settings)
+    assert (jobs["a"].start, jobs["a"].end, found.restarts) == (40, 140, 1)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_job_that_waited_too_long_leaves(policy: str) -> None:
     settings = RunSettings(disruptions=Disruptions(patience=30))

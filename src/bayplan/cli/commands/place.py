@@ -48,7 +48,7 @@ PLACED, MISFIT, BAD_INPUT = 0, 1, 2
 @click.option(
     "--strategy",
     type=click.Choice([strategy.value for strategy in Strategy]),
-    help="How to choose between domains. Default: the configured strategies; else best_fit, and least_free "
+    help="How to choose between domains. Default: the configured strategies; else best_fit, and pack_racks "
     "for gangs without a topology.",
 )
 @click.option(

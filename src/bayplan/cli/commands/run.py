@@ -29,6 +29,7 @@ from bayplan.cli.commands.run_dashboard import (
 )
 from bayplan.cli.config.cluster_access import takes_cluster
 from bayplan.cli.config.options import takes_configuration
+from bayplan.cli.running.certificate_options import certificate_files
 from bayplan.cli.running.metrics_options import (
     GuardedMetrics,
     guarded_metrics,
@@ -37,7 +38,7 @@ from bayplan.cli.running.metrics_options import (
 )
 from bayplan.cli.running.run_telemetry import containment, decision_log, open_spans
 from bayplan.cli.running.shadow_options import shadowing, takes_shadow
-from bayplan.cli.running.webhook_options import takes_webhooks, webhook_certificate
+from bayplan.cli.running.webhook_options import takes_webhooks
 from bayplan.configuration.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
@@ -163,7 +164,7 @@ def run(
             *(roles, shadow, elects, namespace, journal, *addresses, settings, guarded),
             dashboard=pages if DASHBOARD in roles else None,
             tracing=tracing,
-            certificate=webhook_certificate(webhook_cert_file, webhook_key_file),
+            certificate=certificate_files("webhook", webhook_cert_file, webhook_key_file),
         )
         status = _serve(kubeconfig, context, options)
     except (ApiError, InUse) as error:

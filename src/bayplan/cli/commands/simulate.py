@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from bayplan.cli.config.objects import gather
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
 from bayplan.cli.config.read_files import read_files
+from bayplan.cli.starts.journal_workload import is_journal, read_journal
 from bayplan.configuration.settings import Settings
 from bayplan.model.node import Node
 from bayplan.model.profile import Profile
@@ -48,11 +50,15 @@ POLICY_NAMES = tuple(known_policies(Profile()))
     "--cluster",
     required=True,
     metavar="C",
-    help="A shape ('4x8x16 gpu=8': blocks, racks, hosts), YAML or JSON with Nodes, a CSV table of nodes or "
-    "switches, or 'trace' for the nodes that the trace counts.",
+    help="A shape ('4x8x16 gpu=8': blocks, racks, hosts), YAML or JSON with Nodes, the journal of "
+    "`bayplan run`, a CSV table of nodes or switches, or 'trace' for the nodes that the trace counts.",
 )
 @click.option(
-    "--trace", "path", required=True, metavar="T", help="A file, or a file in an archive: a.tar.xz#b.csv."
+    "--trace",
+    "path",
+    required=True,
+    metavar="T",
+    help="A file, a file in an archive (a.tar.xz#b.csv), or the journal of `bayplan run`.",
 )
 @click.option(
     "--format", "form", type=click.Choice([one.value for one in TraceFormat]), help="The format of the trace."
@@ -150,8 +156,7 @@ def simulate(
     try:
         racks = parse_sweep(sweep) if sweep else None
         target = parse_target(aim) if aim else None
-        given = () if cluster == OF_THE_TRACE else _nodes(cluster, gpus)
-        trace = read_trace(path, ReadOptions(given, seed, rates), TraceFormat(form) if form else None)
+        given, trace = _cluster_and_trace(cluster, path, gpus, ReadOptions((), seed, rates), form)
         nodes = given or trace.nodes
         patience = seconds_of(leave_after) if leave_after else NEVER
         disruptions = Disruptions(_outages(node_failures, nodes, trace, seed), job_failures, patience)
@@ -172,6 +177,22 @@ def simulate(
         return
     outcomes = _run_all(policies or DEFAULT_POLICIES, settings.profile, nodes, trace, run_settings, seed)
     _finish(SimulationReport(trace.source, cluster, seed, tuple(outcomes), notes), output)
+
+
+def _cluster_and_trace(
+    cluster: str, path: str, gpus: int, options: ReadOptions, form: str | None
+) -> tuple[tuple[Node, ...], Trace]:
+    """The nodes, empty if they are those of the trace, and the trace; a journal that is both is read once."""
+    journals = {name: read_journal(name) for name in dict.fromkeys((cluster, path)) if is_journal(name)}
+    if cluster in journals:
+        given = journals[cluster].nodes()
+    else:
+        given = () if cluster == OF_THE_TRACE else _nodes(cluster, gpus)
+    if path not in journals or form is not None:
+        found = TraceFormat(form) if form else None
+        return given, read_trace(path, replace(options, nodes=given), found)
+    trace = journals[path].trace()
+    return given, trace if given else replace(trace, nodes=journals[path].nodes())
 
 
 def _finish(report: SimulationReport | SweepReport, output: Path) -> None:

@@ -181,21 +181,15 @@ class _Draft:
             amount(rest, value)
         except ValueError:
             raise _problem("--set-quota", text, f"{value} is no amount") from None
-        found = False
+        names: list[str] = []
         for kind, objects in self.lists.items():
             if kind.kind == api_kinds.CLUSTER_QUEUES.kind:
                 self.lists[kind] = edited = copy.deepcopy(objects)
+                names += [str(one["metadata"]["name"]) for one in edited]
                 for one in edited:
                     if one["metadata"]["name"] == queue:
-                        found = True
                         self._edit(text, one, rest, value)
-        if not found:
-            names = [
-                str(one["metadata"]["name"])
-                for kind, objects in self.lists.items()
-                if kind.kind == api_kinds.CLUSTER_QUEUES.kind
-                for one in objects
-            ]
+        if queue not in names:
             raise _problem("--set-quota", text, f"there is no ClusterQueue {queue}", names)
 
     def _edit(self, text: str, queue: Object, which: str, value: str) -> None:

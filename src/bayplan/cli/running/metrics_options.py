@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from bayplan.cli.running.certificate_options import certificate_files
 from bayplan.runtime.core.api_object import ApiCall
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.telemetry.metrics import Metrics
@@ -20,10 +20,10 @@ from bayplan.runtime.webhooks.metrics_server import CertificateFiles, OwnCertifi
 
 @dataclass(frozen=True, slots=True)
 class GuardedMetrics:
-    """The address of metrics that need authorization, and the certificate files; None: self-signed."""
+    """The address of metrics that need authorization, and the certificate; None: self-signed."""
 
     address: Address
-    files: tuple[Path, Path] | None = None
+    certificate: CertificateFiles | None = None
 
 
 def takes_guarded_metrics(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,30 +51,20 @@ def takes_guarded_metrics(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def guarded_metrics(listen: str | None, certificate: Path | None, key: Path | None) -> GuardedMetrics | None:
     """Validate the options."""
-    if (certificate is None) != (key is None):
-        raise click.UsageError("--metrics-cert-file and --metrics-key-file go together; give both or neither")
     if listen is None:
-        if certificate is not None:
+        if certificate is not None and key is not None:
             raise click.UsageError("--metrics-cert-file is for --metrics-listen; give that too")
+        certificate_files("metrics", certificate, key)
         return None
     try:
         address = Address.parse(listen)
     except ValueError as error:
         raise click.UsageError(f"--metrics-listen: {error}") from None
-    files = (certificate, key) if certificate is not None and key is not None else None
-    if files is not None:
-        try:
-            CertificateFiles(*files)
-        except (OSError, ssl.SSLError) as error:
-            why = error.strerror or str(error)
-            raise click.UsageError(
-                f"{files[0]} and {files[1]} are not a certificate and its key: {why}"
-            ) from None
-    return GuardedMetrics(address, files)
+    return GuardedMetrics(address, certificate_files("metrics", certificate, key))
 
 
 def open_metrics(options: GuardedMetrics, request: ApiCall, metrics: Metrics, clock: Clock) -> Server:
     """Start the server."""
     names = ("localhost", *(() if options.address.host in ("0.0.0.0", "::") else (options.address.host,)))
-    certificate = CertificateFiles(*options.files) if options.files else OwnCertificate(names, clock)
+    certificate = options.certificate or OwnCertificate(names, clock)
     return serve_metrics(metrics, AccessReviews(request, clock), certificate, options.address)

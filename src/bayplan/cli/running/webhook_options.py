@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
-
-from bayplan.runtime.webhooks.metrics_server import CertificateFiles
 
 
 def takes_webhooks(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,16 +31,3 @@ def takes_webhooks(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-def webhook_certificate(certificate: Path | None, key: Path | None) -> CertificateFiles | None:
-    """The files, if they are given."""
-    if (certificate is None) != (key is None):
-        raise click.UsageError("--webhook-cert-file and --webhook-key-file go together; give both or neither")
-    if certificate is None or key is None:
-        return None
-    try:
-        return CertificateFiles(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        why = error.strerror or str(error)
-        raise click.UsageError(f"{certificate} and {key} are not a certificate and its key: {why}") from None

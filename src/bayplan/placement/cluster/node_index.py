@@ -76,6 +76,7 @@ class NodeSnapshot:
     free: Ints
     allocatable: Ints
     memory: dict[Hashable, Any] = field(default_factory=dict)
+    levels: tuple[str, ...] = ()  # labels of the domains above hosts that packing keeps whole, top first
 
 
 def node_index_of(table: NodeTable, slots: NodeIds) -> NodeIndex:
@@ -234,6 +235,27 @@ def domains(node_index: NodeIndex, key: str) -> tuple[Ints, int]:
     """The code of each node's value of a label (ABSENT: no label), and the number of codes."""
     column = node_index.remember(("domain", key), lambda: node_index.table.column(key).astype(np.int64))
     return column, len(node_index.table.codes(key))
+
+
+def paths(node_index: NodeIndex, levels: tuple[str, ...]) -> tuple[Ints, ...]:
+    """By level, the number of each node's domain; names may repeat in different domains above.
+
+    A node without the label of a level is a domain of its own there.
+    """
+    return node_index.remember(("paths", levels), lambda: _paths(node_index, levels))
+
+
+def _paths(node_index: NodeIndex, levels: tuple[str, ...]) -> tuple[Ints, ...]:
+    found: list[Ints] = []
+    above = np.zeros(len(node_index), dtype=np.int64)
+    for level in levels:
+        value, size = domains(node_index, level)
+        lacking = np.flatnonzero(value == ABSENT)
+        joined = above * (size + 1) + value
+        joined[lacking] = joined.max(initial=0) + 1 + lacking
+        above = np.unique(joined, return_inverse=True)[1].astype(np.int64)
+        found.append(above)
+    return tuple(found)
 
 
 def sum_by_domain(domain: Ints, size: int, counts: Ints) -> Ints:

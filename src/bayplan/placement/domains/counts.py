@@ -27,6 +27,7 @@ class DomainCounts:
     segments_led: list[Ints]
     leads: list[Bools]
     affinity: list[Ints] | None
+    leaf_free: Ints | None = None  # of the leading resource, by leaf; only for `pack_racks`
 
     def affinity_at(self, level: int) -> Ints | None:
         return None if self.affinity is None else self.affinity[level]
@@ -40,6 +41,7 @@ class LeafCounts:
     pods_led: Ints
     leads: Bools
     affinity: Ints | None = None
+    free: Ints | None = None  # of the leading resource; only for `pack_racks`
 
 
 def has_extra_pods(request: PlacementRequest) -> bool:
@@ -59,7 +61,7 @@ def count_up_branch(
     nothing: list[Ints] = [np.zeros(0, np.int64)] * depth
     counts = DomainCounts(
         list(nothing), list(nothing), list(nothing), list(nothing), [np.zeros(0, bool)] * depth,
-        None if leaf.affinity is None else list(nothing),
+        None if leaf.affinity is None else list(nothing), leaf.free,
     )  # fmt: skip
     counts.pods[-1], counts.pods_led[-1], counts.leads[-1] = leaf.pods, leaf.pods_led, leaf.leads
     counts.segments[-1] = counts.segments_led[-1] = np.zeros(len(leaf.pods), np.int64)

@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from bayplan.model.assignment import Code, Misfit
+from bayplan.model.filter_failure import FILTERED
 from bayplan.model.gang import AUTO, Group, Locality, PodSet
+from bayplan.model.numa import ALIGNED
 from bayplan.model.profile import LeaderRules, Strategy
 from bayplan.placement.cluster import node_table
 from bayplan.placement.cluster.capacity import free_after_usage, pods_per_leaf, with_slot
+from bayplan.placement.cluster.resource_fit import leading
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.domains import misfit
@@ -99,7 +102,7 @@ def place_pod_set(
     if request.strategy is Strategy.BALANCED and spreads:
         chosen = place_evenly(snapshot.tree, counts, request)
     if chosen is None:
-        picked = choose(counts, request)
+        picked = choose(snapshot.tree, counts, request)
         if isinstance(picked, Shortfall):
             looser = _with_rest(scope, pod_set, locality, request) if _is_strict(request) else picked
             if isinstance(looser, dict):
@@ -150,16 +153,28 @@ def _counted(
     scope: PlacementScope, query: misfit.PlacementQuery, request: PlacementRequest, leader: PodSet | None
 ) -> DomainCounts:
     """Capacity of every domain, cached for an unchanged snapshot."""
+    packs = request.strategy is Strategy.PACK_RACKS
 
     def work_out() -> DomainCounts:
-        return count_up(scope.snapshot.tree, request, _leaf_counts(scope, query, request.affinity, leader))
+        leaf = _leaf_counts(scope, query, request.affinity, leader)
+        if packs:
+            leaf = replace(leaf, free=_leading_free(scope, query))
+        return count_up(scope.snapshot.tree, request, leaf)
 
     if len(scope.assumed.leaves) or scope.leaf_range is not None or scope.excluded_leaves:
         return work_out()
     pods = [query.pod_set] if leader is None else [query.pod_set, leader]
     shapes = tuple((tuple(sorted(pod.requests.items())), pod.rules) for pod in pods)
     cut = (request.segment_level, request.size, tuple(request.inner.items()), request.remainder)
-    return scope.snapshot.remember((shapes, cut, request.affinity, scope.profile), work_out)
+    return scope.snapshot.remember((shapes, cut, request.affinity, packs, scope.profile), work_out)
+
+
+def _leading_free(scope: PlacementScope, query: misfit.PlacementQuery) -> Ints:
+    """What is free on each leaf of the resource that tells how full a host is."""
+    asked = (name for name, amount in query.pod_set.requests.items() if amount > 0)
+    name = leading(name for name in asked if not name.startswith((FILTERED, ALIGNED)))
+    left = free_after_usage(scope.snapshot, query.rows, name, scope.assumed)
+    return left.clip(0, SUM_MAX)
 
 
 def _query(scope: PlacementScope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.PlacementQuery:

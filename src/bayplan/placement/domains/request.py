@@ -52,8 +52,10 @@ def resolve(
     segment_name = segments[0].level if segments else topology.levels[-1]
     if level_name == AUTO:
         level_name = segment_name if segment_name in levels else topology.levels[-1]
+    elif level_name is None and segments and profile.unconstrained is not Strategy.PACK_RACKS:
+        level_name = topology.levels[0]
     elif level_name is None:
-        level_name = topology.levels[0] if segments else topology.levels[-1]
+        level_name = segment_name if segment_name in levels else topology.levels[-1]
     if level_name not in levels:
         return misfit(Code.UNKNOWN_LEVEL, level=level_name)
     if segment_name not in levels:

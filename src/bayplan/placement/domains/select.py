@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bayplan.model.profile import Strategy
-from bayplan.placement.cluster.topology_tree import Bools, Ints
+from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree
 from bayplan.placement.domains.counts import DomainCounts, has_extra_pods
 from bayplan.placement.domains.fill import NOWHERE, Shared, fill, fill_led, prefer_leader, ranked
 from bayplan.placement.domains.request import PlacementRequest
@@ -35,23 +35,32 @@ class Shortfall:
     together: bool
 
 
-def choose(counts: DomainCounts, request: PlacementRequest) -> Chosen | Shortfall:
+def choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Chosen | Shortfall:
     """Select one domain of the requested level; else of a level above if allowed; else several domains."""
     level = request.level
     while True:
-        single = _single(counts, level, request)
+        single = _single(tree, counts, level, request)
         if single is not None:
             return _share(counts, level, np.array([single]), request)
-        may_climb = level > 0 and not request.unconstrained and (not request.required or request.climbs)
+        may_climb = level > 0 and _may_climb(request)
         if not may_climb:
             break
         level -= 1
     if request.required:
         return Shortfall(level, 0, together=False)
-    return _several(counts, level, request)
+    found = _several(counts, level, request)
+    if isinstance(found, Shortfall) and request.unconstrained:
+        return replace(found, level=request.level)
+    return found
 
 
-def _single(counts: DomainCounts, level: int, request: PlacementRequest) -> int | None:
+def _may_climb(request: PlacementRequest) -> bool:
+    if request.unconstrained:
+        return request.strategy is Strategy.PACK_RACKS
+    return not request.required or request.climbs
+
+
+def _single(tree: Tree, counts: DomainCounts, level: int, request: PlacementRequest) -> int | None:
     """The domain to take, if a single domain holds the request."""
     room, leads = counts.segments_led[level], counts.leads[level]
     affinity = counts.affinity_at(level)
@@ -68,10 +77,35 @@ def _single(counts: DomainCounts, level: int, request: PlacementRequest) -> int 
     if affinity is not None:
         tier = affinity[candidates]
         candidates = candidates[tier == tier.max()]
+    if request.strategy is Strategy.PACK_RACKS:
+        return _most_broken(tree, counts, level, candidates)
     value = room[candidates]
     edge = value.max() if request.strategy is Strategy.MOST_FREE else value.min()
     candidates = candidates[value == edge]
     return int(candidates[np.argmin(counts.pods_led[level][candidates])])
+
+
+def _most_broken(tree: Tree, counts: DomainCounts, level: int, candidates: Ints) -> int:
+    """The tightest; of leaves those in use first, and in the most broken domain above.
+
+    A leaf counts as unused if no other has more free. A domain is the more broken, the fewer such leaves it
+    has, then the less is free there.
+    """
+    above = tree.ancestors(level, np.arange(tree.size(level)), level - 1) if level else None
+    if level == tree.lowest and counts.leaf_free is not None:
+        free = counts.leaf_free
+        unused = (free == free.max()).astype(np.int64)
+        keys = [unused, free]
+        if above is not None:
+            keys[1:1] = [np.add.reduceat(one, tree.children[level - 1])[above] for one in (unused, free)]
+    else:
+        keys = [counts.segments_led[level], counts.pods_led[level]]
+        if above is not None:
+            keys.append(counts.pods[level - 1][above])
+    for key in keys:
+        value = key[candidates]
+        candidates = candidates[value == value.min()]
+    return int(candidates[0])
 
 
 def best_single(counts: DomainCounts, level: int, request: PlacementRequest, usable: Bools) -> int:

@@ -35,7 +35,8 @@ from bayplan.placement.pods.counting import (
     shared_device_domains,
 )
 from bayplan.placement.pods.exact_assign import assign_by_search, assign_most_by_search
-from bayplan.placement.pods.node_choice import choose, packed_order, ranked_order
+from bayplan.placement.pods.node_choice import choose, packed_order, preferred_rows, ranked_order
+from bayplan.placement.pods.rack_packing import rows_in_racks
 from bayplan.placement.pods.spread import best_rows
 
 PASSES_MAX = 8
@@ -59,7 +60,7 @@ class AssignmentTask:
 
     @property
     def packs(self) -> bool:
-        return not self.lone and self.profile.gang_nodes is NodeChoice.PACK
+        return not self.lone and self.profile.gang_nodes is not NodeChoice.SPREAD
 
 
 def assign_pods(
@@ -158,12 +159,10 @@ def _assign_batch(task: AssignmentTask, batch: PodBatch, allowed_nodes: Bools | 
     shape = batch.shape
     rows: Ints | None = None
     if task.packs and needs_only_resources(shape):
-        rows = _packed(task.overlay, batch, allowed_nodes)
+        rows = _packed(task, batch, allowed_nodes)
     elif task.packs and len(batch.keys) > 1 and follows_first_pod(task.overlay.filter_input, shape):
         first = _one_by_one(task.overlay, batch.part(0, 1), allowed_nodes)
-        return first | _assign_rows(
-            task.overlay, rest := batch.part(1), _packed(task.overlay, rest, allowed_nodes)
-        )
+        return first | _assign_rows(task.overlay, rest := batch.part(1), _packed(task, rest, allowed_nodes))
     elif len(batch.keys) > 1 and not is_unconstrained(shape):
         rows = _scattered(task.overlay, batch, allowed_nodes)
     elif len(batch.keys) > 1:
@@ -184,17 +183,22 @@ def _assign_rows(overlay: NodeOverlay, batch: PodBatch, rows: Ints) -> dict[PodK
     return dict(zip(assigned_part.keys, rows.tolist(), strict=True))
 
 
-def _packed(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> Ints:
+def _packed(task: AssignmentTask, batch: PodBatch, allowed_nodes: Bools | None) -> Ints:
     """A row for each pod that fits, the fullest nodes first; the pods compete only for resources."""
+    overlay, wanted = task.overlay, len(batch.keys)
     fits = overlay.run_filters(batch.shape).fits
     fitting = fits if allowed_nodes is None else fits & allowed_nodes
-    rows, counts = capacity_for(overlay.filter_input, batch.shape, fitting, len(batch.keys))
-    order = packed_order(overlay, batch.shape, rows)
+    rows, counts = capacity_for(overlay.filter_input, batch.shape, fitting, wanted)
     by_row = np.zeros(len(overlay), dtype=np.int64)
     by_row[rows] = counts
+    if task.profile.gang_nodes is NodeChoice.PACK_RACKS and overlay.filter_input.node_snapshot.levels:
+        best = preferred_rows(overlay, batch.shape, rows)
+        if int(by_row[best].sum()) >= wanted:
+            return rows_in_racks(overlay.filter_input.node_snapshot, batch.shape, best, by_row[best], wanted)
+    order = packed_order(overlay, batch.shape, rows)
     sorted_counts = by_row[order]
-    enough = int(np.searchsorted(np.cumsum(sorted_counts), len(batch.keys))) + 1
-    return np.repeat(order[:enough], sorted_counts[:enough])[: len(batch.keys)]
+    enough = int(np.searchsorted(np.cumsum(sorted_counts), wanted)) + 1
+    return np.repeat(order[:enough], sorted_counts[:enough])[:wanted]
 
 
 def _scattered(overlay: NodeOverlay, batch: PodBatch, allowed_nodes: Bools | None) -> Ints | None:

@@ -216,16 +216,38 @@ def part(node_snapshot: NodeSnapshot, rows: Ints) -> NodeSnapshot:
 def packed_order(overlay: NodeOverlay, shape: PodSignature, rows: Ints) -> Ints:
     """These rows by the pod's node preferences, then the fullest first, then by name."""
     node_snapshot = overlay.filter_input.node_snapshot
-    node_index = node_snapshot.node_index
     room = _room_left(node_snapshot, shape, rows)
-    preferred = preference(node_index, shape.rules)[rows]
-    avoided = soft_taint_counts(node_index, shape.rules.tolerations)[rows]
+    avoided, preferred = _preferences(node_snapshot.node_index, shape)
+    position = _positions(node_snapshot.node_index)
+    if position is not None:
+        return rows[np.lexsort((position[rows], room, -preferred[rows], avoided[rows]))]
+    return rows[np.lexsort((room, -preferred[rows], avoided[rows]))]
+
+
+def preferred_rows(overlay: NodeOverlay, shape: PodSignature, rows: Ints) -> Ints:
+    """Those of the rows that the pod's node preferences rank first, by name."""
+    node_index = overlay.filter_input.node_snapshot.node_index
+    avoided, preferred = _preferences(node_index, shape)
+    for key in (avoided, -preferred):
+        if len(rows):
+            rows = rows[key[rows] == key[rows].min()]
+    position = _positions(node_index)
+    return rows if position is None else rows[np.argsort(position[rows])]
+
+
+def _preferences(node_index: NodeIndex, shape: PodSignature) -> tuple[Ints, Ints]:
+    """By node, the soft taints that the pod does not tolerate, and the weight of its preferred affinity."""
+    return soft_taint_counts(node_index, shape.rules.tolerations), preference(node_index, shape.rules)
+
+
+def _positions(node_index: NodeIndex) -> Ints | None:
+    """The position of each row in order of names; None if rows are in that order."""
     order = by_name(node_index)
-    if order is not None:
-        position = np.empty(len(node_index), dtype=np.int64)
-        position[order] = np.arange(len(node_index))
-        return rows[np.lexsort((position[rows], room, -preferred, avoided))]
-    return rows[np.lexsort((room, -preferred, avoided))]
+    if order is None:
+        return None
+    position = np.empty(len(node_index), dtype=np.int64)
+    position[order] = np.arange(len(node_index))
+    return position
 
 
 def ranked_order(overlay: NodeOverlay, shape: PodSignature, fitting: Bools, rows: Ints) -> Ints:

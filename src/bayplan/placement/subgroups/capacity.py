@@ -251,6 +251,8 @@ def _fewest_and_fullest(
 
 def single_pass(strategy: Strategy) -> Strategy:
     """The nearest strategy that a single pass can follow."""
+    if strategy is Strategy.PACK_RACKS:
+        return Strategy.LEAST_FREE
     known = (Strategy.LEAST_FREE, Strategy.MOST_FREE, Strategy.BEST_FIT)
     return strategy if strategy in known else Strategy.BEST_FIT
 

@@ -112,7 +112,7 @@ class PreemptionTrial:
 
     def _is_swift(self, signatures: Collection[PodSignature]) -> bool:
         """Whether only resources and NUMA zones of the victims affect where the pods are placed."""
-        packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.request.is_single_pod
+        packs = self.context.profile.gang_nodes is not NodeChoice.SPREAD and not self.request.is_single_pod
         alike = len(signatures) == 1 or not self.overlay.filter_input.index.keys
         return packs and alike and all(map(needs_only_resources, signatures))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from bayplan.simulation.reports.figures import SIZES, figures, thinned
 from bayplan.simulation.reports.plots import BarPlot, LinePlot, legend, seconds_in_words
 from bayplan.simulation.traces.workload import GPU
+from bayplan.simulation.virtual_time.free_slots import SLOT_SIZES
 from bayplan.simulation.virtual_time.outcome import RunOutcome
 
 NAMED_MAX = 20
@@ -58,7 +59,8 @@ class SimulationReport:
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
             f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>"
             f"<p>Cluster: {escape(self.cluster)}; seed {self.seed}.</p>{_notes(self.notes)}"
-            f"{_table(data)}{body}{_never(data)}</body></html>\n"
+            f"{_table(HEADER, map(_row, data['policies']))}{_slot_table(data)}{body}{_never(data)}"
+            "</body></html>\n"
         )
 
     def plots(self) -> tuple[LinePlot | BarPlot, ...]:
@@ -80,17 +82,16 @@ class SimulationReport:
             BarPlot(
                 "across-racks", "Gangs of several pods across racks", ("all gangs",), across, percent=True
             ),
+            *_slot_plots(data),
         )
 
     def text(self) -> str:
         """The summary for a terminal."""
-        rows = [HEADER, *map(_row, self.data()["policies"])]
-        widths = [max(len(row[at]) for row in rows) for at in range(len(HEADER))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        never = self.data()["policies"][0]["neverFit"] if self.outcomes else []
+        data = self.data()
+        lines = _aligned([HEADER, *map(_row, data["policies"])])
+        if slots := _slot_rows(data):
+            lines += [SLOTS_TITLE, *_aligned(slots)]
+        never = data["policies"][0]["neverFit"] if self.outcomes else []
         if never:
             more = f" and {len(never) - NAMED_MAX} more" if len(never) > NAMED_MAX else ""
             lines.append(
@@ -102,6 +103,7 @@ class SimulationReport:
         return "\n".join(lines)
 
 
+SLOTS_TITLE = "gangs that would fit besides, on average over time: each within a rack / anywhere"
 HEADER = ("policy", "done", "running", "waiting", "allocated", "wait p50", "p90", "p99", "mean")
 
 
@@ -134,13 +136,49 @@ def _by_size(name: str, title: str, data: Mapping[str, Any], pick: Any, percent:
     return BarPlot(name, title, found, series, percent)
 
 
-def _table(data: Mapping[str, Any]) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in HEADER)
-    rows = (
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _row(one)) + "</tr>"
-        for one in data["policies"]
-    )
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = ("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{cells}</tr>{''.join(body)}</table>"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _slot_rows(data: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The free slots of each policy below a header; nothing in a cluster without GPUs."""
+    policies = [one for one in data["policies"] if one["freeSlots"]]
+    if not policies:
+        return []
+    rows = [("policy", *(f"{size} GPUs" for size in SLOT_SIZES))]
+    for one in policies:
+        found = one["freeSlots"].values()
+        rows.append((one["policy"], *(f"{each['inRacks']:.1f} / {each['anywhere']:.1f}" for each in found)))
+    return rows
+
+
+def _slot_table(data: Mapping[str, Any]) -> str:
+    rows = _slot_rows(data)
+    return f"<p>{escape(SLOTS_TITLE)}</p>{_table(rows[0], rows[1:])}" if rows else ""
+
+
+def _slot_plots(data: Mapping[str, Any]) -> Iterator[BarPlot]:
+    for key, name, where in (
+        ("inRacks", "slots-in-racks", "within a rack"),
+        ("anywhere", "slots", "anywhere"),
+    ):
+        series = {
+            one["policy"]: [each[key] for each in one["freeSlots"].values()]
+            for one in data["policies"]
+            if one["freeSlots"]
+        }
+        if series:
+            title = f"Free slots {where}, by GPUs of a gang"
+            yield BarPlot(name, title, tuple(map(str, SLOT_SIZES)), series)
 
 
 def _notes(notes: Sequence[str]) -> str:

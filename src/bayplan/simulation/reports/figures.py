@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from bayplan.simulation.virtual_time.free_slots import NO_SLOTS, SLOT_SIZES
 from bayplan.simulation.virtual_time.outcome import JobRecord, JobState, RunOutcome
 
 SIZES = ((1, "1"), (8, "2–8"), (64, "9–64"), (255, "65–255"), (math.inf, "256+"))
@@ -49,6 +50,7 @@ def figures(outcome: RunOutcome) -> dict[str, Any]:
             if any(size_class(one) == name for one in outcome.jobs)
         },
         "gangsAcrossRacks": _rounded(across / len(gangs)) if gangs else None,
+        "freeSlots": _mean_slots(outcome),
         "neverFit": [one.name for one in outcome.jobs if one.state is JobState.NEVER_FITS],
     }
 
@@ -89,6 +91,20 @@ def _mean_allocation(outcome: RunOutcome) -> float:
 
 def _mean_waiting(outcome: RunOutcome) -> float:
     return _mean(outcome, [float(one.waiting) for one in outcome.samples])
+
+
+def _mean_slots(outcome: RunOutcome) -> dict[str, Any]:
+    """How many more gangs of each size fitted, on average over time; empty in a cluster without GPUs."""
+    if not outcome.samples or outcome.samples[0].slots == NO_SLOTS:
+        return {}
+    slots = [one.slots for one in outcome.samples]
+    return {
+        str(size): {
+            "inRacks": _rounded(_mean(outcome, [one.in_racks[at] for one in slots])),
+            "anywhere": _rounded(_mean(outcome, [one.anywhere[at] for one in slots])),
+        }
+        for at, size in enumerate(SLOT_SIZES)
+    }
 
 
 def _mean(outcome: RunOutcome, values: Sequence[float]) -> float:

@@ -45,6 +45,7 @@ class SweepReport:
         """One record for each number of racks."""
         found: list[dict[str, Any]] = []
         for racks, outcome in self.runs:
+            known = figures(outcome)
             waits = [one.wait for one in outcome.jobs if one.wait is not None]
             waited = waited_gpu_hours(outcome)
             steps = racks - found[-1]["racksAdded"] if found else 0
@@ -53,7 +54,8 @@ class SweepReport:
                     "racksAdded": racks,
                     "hosts": outcome.nodes,
                     "capacity": outcome.capacity,
-                    "allocatedMean": figures(outcome)["allocatedMean"],
+                    "allocatedMean": known["allocatedMean"],
+                    "freeSlots": known["freeSlots"],
                     "waitP50": quantile(waits, 0.5),
                     "waitP95": quantile(waits, 0.95),
                     "gpuHoursWaited": round(waited, 3),

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from bayplan.model.change import GangSpecLost, GangSpecSeen, NodeSeen, PodLost, PodSeen
+from bayplan.model.change import GangSpecLost, GangSpecSeen, NodeSeen, PodLost, PodSeen, TopologySeen
 from bayplan.model.gang import GangSpec, Ref
-from bayplan.model.node import Node
+from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.node_rules import ANY_NODE, NodeRules, NodeSelectorTerm, Requirement
 from bayplan.model.plan import Bind, PreemptPod
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
 from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.simulation.traces.cluster_shapes import LEVELS, RACK
 from bayplan.simulation.traces.workload import CPU, GPU_MODEL, MEMORY, TraceJob
 from bayplan.simulation.virtual_time.capacity import amounts_of, counted
 from bayplan.simulation.virtual_time.outcome import JobStart, JobStop
 from bayplan.state.scheduling.state import SchedulingState
 
 NAMESPACE = "trace"
+SIMULATED = Topology("simulated", (*LEVELS, HOSTNAME))
 
 
 class OurEngine:
@@ -29,6 +31,8 @@ class OurEngine:
         self.profile = profile
         self.state = SchedulingState(profile.heal_seconds)
         self.nodes = {node.name: node for node in counted(nodes)}
+        if any(RACK in node.labels for node in self.nodes.values()):
+            self.state.apply(TopologySeen(SIMULATED))
         self.state.apply_all(map(NodeSeen, self.nodes.values()))
         self.jobs: dict[Ref, TraceJob] = {}
         self.pods: dict[Ref, tuple[Pod, ...]] = {}

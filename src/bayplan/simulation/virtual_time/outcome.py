@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from bayplan.simulation.traces.workload import TraceJob
+from bayplan.simulation.virtual_time.free_slots import NO_SLOTS, SlotCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Sample:
     allocated: float  # of the resource that is reported, GPUs if the cluster has any
     waiting: int
     broken: int  # nodes neither empty nor full
+    slots: SlotCounts = NO_SLOTS
 
 
 @dataclass(frozen=True, slots=True)

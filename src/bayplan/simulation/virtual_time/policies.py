@@ -38,6 +38,10 @@ def known_policies(profile: Profile) -> dict[str, SimulatedPolicy]:
         "bayplan-spread": SimulatedPolicy(
             "Bayplan, pods of gangs on the emptiest nodes", replace(profile, gang_nodes=NodeChoice.SPREAD)
         ),
+        "bayplan-pack": SimulatedPolicy(
+            "Bayplan, pods of gangs on the fullest nodes, whatever their rack",
+            replace(profile, gang_nodes=NodeChoice.PACK),
+        ),
         "bayplan-no-reservation": SimulatedPolicy(
             "Bayplan, without a reservation for the first gang", replace(profile, keep_after_seconds=0.0)
         ),

@@ -12,6 +12,7 @@ from bayplan.simulation.traces.cluster_shapes import RACK
 from bayplan.simulation.traces.workload import GPU, WHOLE_GPU, Trace, TraceJob
 from bayplan.simulation.virtual_time.capacity import amounts_of, can_ever_fit, counted, reported_resource
 from bayplan.simulation.virtual_time.disruptions import NEVER, Disruptions
+from bayplan.simulation.virtual_time.free_slots import FreeSlots
 from bayplan.simulation.virtual_time.outcome import (
     JobRecord,
     JobStart,
@@ -63,6 +64,7 @@ class VirtualRun:
         self.nodes = {node.name: node for node in counted(nodes)}
         self.resource = reported_resource(nodes)
         self.used = dict.fromkeys(self.nodes, 0)  # of the reported resource
+        self.slots = FreeSlots(self.nodes)
         self.jobs = {job.name: job for job in trace.jobs}
         self.now, self.allocated, self.broken, self.decisions, self.restarts = 0.0, 0, 0, 0, 0
         self.starts: dict[str, tuple[float, tuple[str, ...]]] = {}
@@ -74,6 +76,7 @@ class VirtualRun:
         self.failed: set[str] = set()  # jobs that ended early
         self.away: dict[str, int] = {}  # nodes, and how many outages of theirs last
         self.running: dict[str, None] = {}
+        self.jobs_on: dict[str, dict[str, None]] = {name: {} for name in self.nodes}  # that run, by node
         self.events: list[tuple[float, int, str, int]] = []
         known: dict[object, bool] = {}
         for job in trace.jobs:
@@ -134,7 +137,8 @@ class VirtualRun:
                 else:
                     self._stop(found.job)
             self.decisions += 1
-            self.samples.append(Sample(now, self.allocated / WHOLE_GPU, len(self.waiting), self.broken))
+            waiting, slots = len(self.waiting), self.slots.now()
+            self.samples.append(Sample(now, self.allocated / WHOLE_GPU, waiting, self.broken, slots))
             due = self.scheduler.next_due(now)
             assert due > now, (due, now)
             progress(self.total - self.arriving, self.total)
@@ -165,14 +169,16 @@ class VirtualRun:
                 self.away[name] -= 1
                 if not self.away[name]:
                     del self.away[name]
+                    self.slots.set_available(name, True)
                     self.scheduler.set_available(name, True, self.now)
 
     def _lose(self, node: str) -> None:
         """A node fails: its jobs start again from their beginning, elsewhere."""
-        lost = [name for name in self.running if node in self.starts[name][1]]
+        lost = list(self.jobs_on[node])
         for name in lost:
             self._stop(name)
             self.scheduler.finish(self.jobs[name], self.now)
+        self.slots.set_available(node, False)
         self.scheduler.set_available(node, False, self.now)
         for name in lost:
             self.scheduler.submit(self.jobs[name], self.now)
@@ -191,6 +197,8 @@ class VirtualRun:
         self._use(start.nodes, amounts_of(job).get(self.resource, 0))
         run = self.runs[job.name] = self.runs.get(job.name, 0) + 1
         self.running[job.name] = None
+        for node in start.nodes:
+            self.jobs_on[node][job.name] = None
         assert job.duration is not None, job
         share = self.settings.disruptions.run_time_share(self.settings.seed, job.name)
         seconds = share * job.duration / self._rate(start.nodes)
@@ -215,12 +223,15 @@ class VirtualRun:
     def _release(self, name: str) -> None:
         del self.running[name]
         _, nodes = self.starts.pop(name)
+        for node in nodes:
+            self.jobs_on[node].pop(name, None)
         self._use(nodes, -amounts_of(self.jobs[name]).get(self.resource, 0))
 
     def _use(self, names: Sequence[str], amount: int) -> None:
         for name in names:
             self.broken -= self._is_broken(name)
             self.used[name] += amount
+            self.slots.use(name, amount)
             self.allocated += amount
             self.broken += self._is_broken(name)
             assert 0 <= self.used[name] <= self.nodes[name].allocatable.get(self.resource, 0), name

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.model.gang import AUTO, DisruptionBudget, GangSpec, Group, PodSet, Ref
+from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import Domain, Pod, PodKey, Slot
 from bayplan.model.rejection import Rejection
 from bayplan.placement.cluster.node_index import NodeIndex
@@ -80,6 +81,8 @@ class SnapshotBuilder:
         candidates = tuple(self._candidate(gang, now) for gang in gangs if gang is not None)
         store.claims.settle(self._reported_zones(), store.device_room)  # before capacity is read
         supply, node_snapshot = store.nodes.flat.view()
+        if levels := self._levels_above_hosts():
+            node_snapshot = replace(node_snapshot, levels=levels)
         own = {pod.key for candidate in candidates for pod in candidate.pending} if store.nominations else ()
         topologies = {each.topology for each in candidates if each.spec.tree is not None}
         if store.fair.active:  # pods that are moved to make room may be in any topology
@@ -161,6 +164,14 @@ class SnapshotBuilder:
             entry.since,
             self._topology_of(spec, spec.tree) if spec.tree is not None else FLAT.name,
         )
+
+    def _levels_above_hosts(self) -> tuple[str, ...]:
+        """The levels of the first shared topology, by name, that has domains above hosts."""
+        for name, one in sorted(self.store.nodes.topologies.items()):
+            levels = tuple(level for level in one.topology.levels if level != HOSTNAME)
+            if levels and PRIVATE_MARK not in name:
+                return levels
+        return ()
 
     def _topology_of(self, spec: GangSpec, tree: Group) -> str:
         """The topology the gang names; else the first shared one, by name, that has every level of the gang.

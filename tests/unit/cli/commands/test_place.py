@@ -188,7 +188,7 @@ def test_levels_come_from_labels_or_the_command_line(file: Write) -> None:
     ]
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "least_free", "most_free", "balanced"])
+@pytest.mark.parametrize("strategy", ["best_fit", "least_free", "pack_racks", "most_free", "balanced"])
 def test_every_strategy_places(file: Write, strategy: str) -> None:
     result = place(file(*FOUR, gpu_job(podset_preferred_topology=RACK)), options=("--strategy", strategy))
     assert result.exit_code == 0
