@@ -40,7 +40,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-forecast bench-simulate bench-peers sim soak fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-forecast bench-defragment bench-simulate bench-peers sim soak fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -134,6 +134,9 @@ bench-racks: $(STAMP) ## Measure how many slots for large gangs stay free within
 
 bench-forecast: $(STAMP) ## Measure how well expected starts hold, on logs of HPC sites and Philly (LOG=KTH-SP2: only that one)
 	@$(BIN)/python -m tests.benchmarks.forecast $(if $(LOG),--log $(LOG))
+
+bench-defragment: $(STAMP) ## Measure whether moves pay for themselves on Acme-like load, and a search on 5,000 hosts
+	@$(BIN)/python -m tests.benchmarks.defragment
 
 bench-simulate: $(STAMP) ## Measure `bayplan simulate`: 30,000 gangs on 847 hosts, 100,000 gangs on 10,000 hosts
 	@$(BIN)/python -m tests.benchmarks.simulate

@@ -29,7 +29,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         {"subgroups", "preemption"},
     ),
     "state": ({"cluster", "pending_queue"}, {"admission", "scheduling"}, {"reports"}),
-    "scheduling": ({"admission", "attempt"}, {"preemption"}, {"fair_share"}, {"binding"}),
+    "scheduling": ({"admission", "attempt"}, {"preemption"}, {"fair_share", "defragment"}, {"binding"}),
     "runtime": ({"core"}, {"controllers", "telemetry"}, {"webhooks", "process"}),
     "dialects.kueue": (
         {"names"},

@@ -30,7 +30,7 @@ import aiohttp
 import numpy as np
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
-from bayplan.cli.commands.dashboard_process import DashboardProcess
+from bayplan.cli.running.dashboard_process import DashboardProcess
 from bayplan.dashboard.host_map import LAYERS, GangKey, HostMap, Layout, Level
 from bayplan.dashboard.hub import SnapshotHub
 from bayplan.dashboard.server import DashboardServer

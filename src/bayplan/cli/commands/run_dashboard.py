@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from bayplan.cli.commands.dashboard_process import DashboardProcess
 from bayplan.cli.config.options import configuration_file
+from bayplan.cli.running.dashboard_process import DashboardProcess
 from bayplan.dialects.errors import ApiError
 from bayplan.runtime.webhooks.http_server import Address
 

@@ -20,11 +20,11 @@ from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.embedded.http.kubeconfig import CONTEXT
 from bayplan.backends.embedded.http.server import free_port
 from bayplan.backends.fake_controllers.manifests import is_finished
-from bayplan.cli.commands.dashboard_process import DashboardProcess
 from bayplan.cli.commands.up_view import ViewSize, clock_text, picture
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
 from bayplan.cli.render.console import console as new_console
+from bayplan.cli.running.dashboard_process import DashboardProcess
 from bayplan.cli.running.up_examples import TimedJob, example_mix
 from bayplan.configuration.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import ApiError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -25,6 +26,15 @@ class JobStop:
     job: str
 
 
+@dataclass(frozen=True, slots=True)
+class JobMove:
+    """A running job is moved; it does the last seconds of its work again."""
+
+    job: str
+    nodes: tuple[str, ...]
+    lost: float
+
+
 class VirtualScheduler(Protocol):
     """Decides which waiting jobs start, and where."""
 
@@ -44,7 +54,7 @@ class VirtualScheduler(Protocol):
         """A node failed, or is back. Its jobs were finished before it failed."""
         ...
 
-    def decide(self, now: float) -> list[JobStart | JobStop]:
+    def decide(self, now: float) -> Sequence[JobStart | JobStop | JobMove]:
         """What changes now, in order."""
         ...
 
@@ -110,3 +120,5 @@ class RunOutcome:
     interrupted: bool = False
     restarts: int = 0  # runs that a node failure or a preemption ended
     decisions: int = 0  # moments at which the scheduler decided
+    moves: int = 0  # of running jobs
+    lost: float = 0.0  # seconds of work done again because of moves, times the size of the job

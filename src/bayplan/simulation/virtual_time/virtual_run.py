@@ -14,6 +14,7 @@ from bayplan.simulation.virtual_time.capacity import amounts_of, can_ever_fit, c
 from bayplan.simulation.virtual_time.disruptions import NEVER, Disruptions
 from bayplan.simulation.virtual_time.free_slots import FreeSlots
 from bayplan.simulation.virtual_time.outcome import (
+    JobMove,
     JobRecord,
     JobStart,
     JobState,
@@ -69,6 +70,8 @@ class VirtualRun:
         self.now, self.allocated, self.broken, self.decisions, self.restarts = 0.0, 0, 0, 0, 0
         self.starts: dict[str, tuple[float, tuple[str, ...]]] = {}
         self.ends: dict[str, float] = {}
+        self.due: dict[str, float] = {}  # when running jobs will end
+        self.moves, self.lost = 0, 0.0
         self.waiting: dict[str, None] = {}
         self.runs: dict[str, int] = {}  # how often each job was started: an end of an earlier run is void
         self.samples: list[Sample] = []
@@ -120,6 +123,8 @@ class VirtualRun:
             interrupted=interrupted,
             restarts=self.restarts,
             decisions=self.decisions,
+            moves=self.moves,
+            lost=self.lost,
         )
 
     def _loop(self, progress: Progress) -> None:
@@ -132,10 +137,13 @@ class VirtualRun:
             while self.events and self.events[0][0] <= now:
                 self._happen(*heapq.heappop(self.events)[1:])
             for found in self.scheduler.decide(now):
-                if isinstance(found, JobStart):
-                    self._start(found)
-                else:
-                    self._stop(found.job)
+                match found:
+                    case JobStart():
+                        self._start(found)
+                    case JobMove():
+                        self._move(found)
+                    case _:
+                        self._stop(found.job)
             self.decisions += 1
             waiting, slots = len(self.waiting), self.slots.now()
             self.samples.append(Sample(now, self.allocated / WHOLE_GPU, waiting, self.broken, slots))
@@ -202,7 +210,21 @@ class VirtualRun:
         assert job.duration is not None, job
         share = self.settings.disruptions.run_time_share(self.settings.seed, job.name)
         seconds = share * job.duration / self._rate(start.nodes)
-        heapq.heappush(self.events, (self.now + seconds, RunEvent.ENDS, job.name, run))
+        self.due[job.name] = self.now + seconds
+        heapq.heappush(self.events, (self.due[job.name], RunEvent.ENDS, job.name, run))
+
+    def _move(self, move: JobMove) -> None:
+        """The job goes on elsewhere, and ends later by what it does again."""
+        job = self.jobs[move.job]
+        started, nodes = self.starts[job.name]
+        amount = amounts_of(job).get(self.resource, 0)
+        self._use(nodes, -amount)
+        self._use(move.nodes, amount)
+        self.starts[job.name] = (started, move.nodes)
+        run = self.runs[job.name] = self.runs[job.name] + 1
+        self.due[job.name] += move.lost
+        self.moves, self.lost = self.moves + 1, self.lost + move.lost * job.gpus
+        heapq.heappush(self.events, (self.due[job.name], RunEvent.ENDS, job.name, run))
 
     def _rate(self, names: Sequence[str]) -> float:
         rate = 1.0
