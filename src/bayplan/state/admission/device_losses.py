@@ -43,6 +43,26 @@ class DeviceLosses:
     ) -> None:
         self.usage, self.unmanaged, self.domains, self.devices = usage, unmanaged, domains, devices
         self._seen = devices.mark()
+        self._hosts: dict[Ref, frozenset[str]] = {}  # by gang: the hosts where its pods are to get devices
+        self._claimants: dict[str, dict[Ref, None]] = {}  # the same, by host
+
+    def gang_moved(self, ref: Ref) -> None:
+        """A gang has other slots than before."""
+        family = self.unmanaged.families.get(ref)
+        after = frozenset(
+            path[-1]
+            for pod_set, levels, path in (family.slots if family is not None else ())
+            if levels == (HOSTNAME,) and family is not None and self._devices_of(family, pod_set) is not None
+        )
+        before = self._hosts.pop(ref, frozenset())
+        if after:
+            self._hosts[ref] = after
+        for host in after - before:
+            self._claimants.setdefault(host, {})[ref] = None
+        for host in before - after:
+            del self._claimants[host][ref]
+            if not self._claimants[host]:
+                del self._claimants[host]
 
     def changed(self) -> set[str]:
         """The nodes and hosts whose devices are others, or are used by others, since the last call."""
@@ -51,7 +71,7 @@ class DeviceLosses:
         for pool in pools or ():
             parts = self.devices.index.by_pool.get(pool, ())
             nodes.update(part.reach.node for part in parts)
-        return self._promised_hosts() if pools is None or "" in nodes else nodes
+        return set(self._claimants) if pools is None or "" in nodes else nodes
 
     def losers(self, host: str, node: Node) -> Iterator[Ref]:
         """The gangs that have to leave the host, those that are last in their queues first."""
@@ -61,17 +81,10 @@ class DeviceLosses:
             loser = waiting.pop(0)
             yield from (ref for ref in loser.family.versions if ref in self.usage.by_gang)
 
-    def _promised_hosts(self) -> set[str]:
-        return {
-            path[-1]
-            for family in self.unmanaged.families.values()
-            for pod_set, levels, path in family.slots
-            if levels == (HOSTNAME,) and self._devices_of(family, pod_set) is not None
-        }
-
     def _missing(self, host: str) -> list[DevicesMissing]:
         found = []
-        for family in self.unmanaged.families.values():
+        for ref in self._claimants.get(host, ()):
+            family = self.unmanaged.families[ref]
             pods = []
             for pod_set in family.levels:
                 devices = self._devices_of(family, pod_set)

@@ -52,6 +52,7 @@ class TakenNodes:
         """A gang got or lost slots."""
         if usage is not None:
             self.domains.gang_moved(usage.queued_gang.family)
+            self.devices.gang_moved(usage.queued_gang.family)
         for placement in usage.placements if usage is not None else ():
             if placement.place.levels[-1] == HOSTNAME:
                 self.touch(share.values[-1] for share in placement.place.shares)
