@@ -36,6 +36,8 @@ HINT = (
 )
 _CODE = re.compile(r"[A-Z_]+: ")
 _NO_KEY = re.compile(r'Key not found in map : "(.*)"')
+PLAIN_TYPES = frozenset(("string", "strings", "int", "ints", "bool", "bools"))
+"""Of attributes whose values need not be parsed."""
 Verdict = bool | str
 
 
@@ -70,6 +72,8 @@ class _Expression:
             self.program, self.flaw = _compiled(text)
         self.by_slice: dict[Hashable, tuple[DeviceSlice, SelectorVerdicts]] = {}
         self.by_values: dict[Hashable, Verdict] = {}
+        self.has_domains = any(not key for _, _, key in self.mentions.names or ())
+        self._names: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
 
     def on(self, part: DeviceSlice) -> SelectorVerdicts:
         found = self.by_slice.get((part.pool, part.name))
@@ -80,9 +84,12 @@ class _Expression:
         return verdicts
 
     def _evaluated(self, part: DeviceSlice) -> SelectorVerdicts:
+        driver, flaws = part.pool.driver, _flaws(part)
+        if self.driver is not None and not flaws:
+            return SelectorVerdicts(bytes([YES if driver == self.driver else NO]) * len(part.devices))
         matches, errors = bytearray(), []
         for index, device in enumerate(part.devices):
-            verdict = self._verdict(part.pool.driver, device)
+            verdict = flaws.get(index) or self._verdict(driver, device)
             if isinstance(verdict, str):
                 errors.append((index, verdict))
                 matches.append(ERROR)
@@ -91,18 +98,64 @@ class _Expression:
         return SelectorVerdicts(bytes(matches), tuple(errors))
 
     def _verdict(self, driver: str, device: Device) -> Verdict:
-        flaw = _attribute_flaw(device)
-        if flaw:
-            return flaw
         if self.driver is not None:
             return driver == self.driver
-        values = tuple(_values(self.mentions, driver, device))
+        values = self._values(driver, device)
         verdict = self.by_values.get(values)
         if verdict is None:
             if len(self.by_values) >= TUPLES_MAX:
                 self.by_values.clear()
             verdict = self.by_values[values] = _evaluate(self.program, driver, device)
         return verdict
+
+    def _values(self, driver: str, device: Device) -> Hashable:
+        """The values of a device that the expression mentions."""
+        mentioned = self.mentions
+        ends = driver if mentioned.driver else None, device.shareable if mentioned.shareable else None
+        if mentioned.names is None:
+            return (*ends, driver, device.attributes, device.capacity)
+        names = self._names.get(driver)
+        if names is None:
+            names = _names(mentioned, driver, ATTRIBUTES), _names(mentioned, driver, CAPACITY)
+            self._names[driver] = names
+        attributes, capacity = names
+        chosen = [one for one in device.attributes if one[0] in attributes]
+        amounts = [one for one in device.capacity if one[0] in capacity] if capacity else ()
+        whole = tuple(_of_domains(mentioned, driver, device)) if self.has_domains else ()
+        # without its domain a name is that of the driver
+        return (*ends, driver if chosen or amounts else None, tuple(chosen), tuple(amounts), whole)
+
+
+def _names(mentioned: Mentions, driver: str, sort: str) -> frozenset[str]:
+    """The names in slices of a driver that an expression means."""
+    found = set()
+    for one, domain, key in mentioned.names or ():
+        if one == sort and key:
+            found.add(f"{domain}/{key}")
+            if domain == driver:
+                found.add(key)
+    return frozenset(found)
+
+
+def _of_domains(mentioned: Mentions, driver: str, device: Device) -> Iterator[Hashable]:
+    """All values of the domains that an expression uses as a whole."""
+    for sort, domain, key in mentioned.names or ():
+        if not key:
+            entries = device.attributes if sort == ATTRIBUTES else device.capacity
+            kept = (one for one in entries if not domain or _qualified(one[0], driver)[0] == domain)
+            yield driver, sort, domain, tuple(kept)
+
+
+def _flaws(part: DeviceSlice) -> dict[int, str]:
+    """By index: why no selector can be evaluated on a device of a slice."""
+    found = {}
+    for index, device in enumerate(part.devices):
+        for _, attribute in device.attributes:
+            if attribute.type not in PLAIN_TYPES:
+                if flaw := _attribute_flaw(device):
+                    found[index] = flaw
+                break
+    return found
 
 
 def _attribute_flaw(device: Device) -> str:
@@ -196,26 +249,3 @@ def _version_problem(text: str) -> str:
 def _qualified(name: str, driver: str) -> tuple[str, str]:
     domain, mark, key = name.partition("/")
     return (domain, key) if mark else (driver, name)
-
-
-def _values(mentioned: Mentions, driver: str, device: Device) -> Iterator[Hashable]:
-    """The values of a device that an expression mentions."""
-    if mentioned.driver:
-        yield driver
-    if mentioned.shareable:
-        yield device.shareable
-    if mentioned.names is None:
-        yield device.attributes, device.capacity
-        return
-    known: dict[str, dict[str, Any]] = {
-        ATTRIBUTES: dict(device.attributes),
-        CAPACITY: dict(device.capacity),
-    }
-    for sort, domain, key in mentioned.names:
-        found = known[sort]
-        if key:
-            bare = found.get(key) if domain == driver else None
-            yield found.get(f"{domain}/{key}"), bare
-        else:
-            names = (name for name in found if not domain or _qualified(name, driver)[0] == domain)
-            yield tuple((name, found[name]) for name in names)
