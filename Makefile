@@ -9,6 +9,7 @@ PLAY   ?=
 RECORD ?=
 WORKERS ?= 2
 FAST_WORKERS ?= 3
+REAL_WORKERS ?= 3
 SHUFFLE ?=
 SECONDS ?= 60
 SEED   ?= 1
@@ -37,7 +38,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-forecast bench-simulate sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-forecast bench-simulate bench-peers sim soak fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -75,8 +76,8 @@ test: $(STAMP) ## Run the tests that take minutes and need Python only; the conf
 control-plane: $(STAMP) ## Build what test-real needs (kube-apiserver, etcd, ..., helm, promtool), once; without Go nothing
 	@if [ "$$CI" = true ] || command -v go >/dev/null; then $(BIN)/python -m tools.controlplane build --all >/dev/null; fi
 
-test-real: control-plane ## Run the tests that need a real control plane, one for each of WORKERS
-	@$(PYTEST) --tier real --dist loadfile --no-loadscope-reorder
+test-real: control-plane ## Run the tests that need a real control plane, one for each of REAL_WORKERS
+	@$(BIN)/python -m pytest -n $(REAL_WORKERS) $(SHUFFLED) --tier real --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## Lint, format check and types, changing nothing
 	$(BIN)/ruff check .
@@ -135,12 +136,19 @@ bench-forecast: $(STAMP) ## Measure how well expected starts hold, on logs of HP
 bench-simulate: $(STAMP) ## Measure `bayplan simulate`: 30,000 gangs on 847 hosts, 100,000 gangs on 10,000 hosts
 	@$(BIN)/python -m tests.benchmarks.simulate
 
+bench-peers: $(STAMP) ## Measure admission, Jobs and preemption beside the manager of Kueue, each on a real control plane (ONLY=a2)
+	@$(BIN)/python -m tests.benchmarks.peers $(if $(filter-out *,$(ONLY)),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state
 
 sim: $(STAMP) ## Run SEEDS simulations from seed FIRST on (of one PLAY), with faults and checkers; RECORD=FILE adds them to a table
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(PLAY),--play $(PLAY)) \
 		$(if $(RECORD),--record '$(RECORD)' --commit "$$(git rev-parse --short HEAD)")
+
+HOURS ?= 1
+soak: $(STAMP) ## Run all families for HOURS on a real control plane with faults; report in build/soak
+	@$(BIN)/python -m tests.soak --minutes $$(echo "$(HOURS)" | awk '{print 60 * $$1}') --seed $(SEED)
 
 fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API, place and the engine for SECONDS
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)

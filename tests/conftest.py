@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -42,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """A CI machine has every extra, so that no test is left out there for want of one."""
     if config.getoption("tier") == FAST:
         collect_rarely()  # as in a process of the product
+    # A shell lets what it runs in the background ignore SIGINT, and processes that tests start inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = [
         name
         for name in ("cel_expr_python", "cryptography", "highspy", "matplotlib")

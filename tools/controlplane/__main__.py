@@ -10,12 +10,13 @@ from pathlib import Path
 
 from tools.controlplane.build import build
 from tools.controlplane.cluster import Cluster, down, load
-from tools.controlplane.pin import pin_addons, pin_helm, pin_kubernetes, pin_promtool
+from tools.controlplane.pin import pin_addons, pin_helm, pin_kubernetes, pin_kueue, pin_promtool
 from tools.controlplane.plan import (
     ADDONS_MODULE,
     DEFAULT_KUBE,
     HELM,
     HELM_MODULE,
+    KUEUE_MODULE,
     NEEDED,
     PROMTOOL,
     PROMTOOL_MODULE,
@@ -82,9 +83,12 @@ def _build(given: argparse.Namespace) -> int:
 
 
 def _pin(given: argparse.Namespace) -> int:
-    pinned = {ADDONS_MODULE: pin_addons, HELM_MODULE: pin_helm, PROMTOOL_MODULE: pin_promtool}.get(
-        given.version
-    )
+    pinned = {
+        ADDONS_MODULE: pin_addons,
+        HELM_MODULE: pin_helm,
+        PROMTOOL_MODULE: pin_promtool,
+        KUEUE_MODULE: pin_kueue,
+    }.get(given.version)
     sys.stdout.write(f"{pin_kubernetes(given.version) if pinned is None else pinned()}\n")
     return 0
 
@@ -120,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--state", type=Path, default=default_state(), help="the cluster's own folder"
             )
-    text = "write the Go module files of a Kubernetes version (or `addons`, `helm`)"
+    text = "write the Go module files of a Kubernetes version (or `addons`, `helm`, `promtool`, `kueue`)"
     commands.add_parser("pin", help=text, description=text).add_argument("version")
     return parser
 

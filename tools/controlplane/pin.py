@@ -1,4 +1,4 @@
-"""Write the Go module files that pin a Kubernetes version, the add-ons, Helm or promtool, to be committed."""
+"""Write the Go module files that pin Kubernetes, the add-ons, Helm, promtool or Kueue, to be committed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from tools.controlplane.plan import (
     HELM,
     HELM_MODULE,
     HELM_VERSION,
+    KUEUE,
+    KUEUE_MODULE,
+    KUEUE_VERSION,
     NEEDED,
     PROMETHEUS_VERSION,
     PROMTOOL,
@@ -79,11 +82,27 @@ def pin_promtool() -> Path:
     return _write(PROMTOOL_MODULE, edits, [PROMTOOL])
 
 
-def _write(name: str, edits: list[str], programs: list[Program]) -> Path:
+def pin_kueue() -> Path:
+    """Pin the manager of Kueue, with the modules that it replaces."""
+    module = f"sigs.k8s.io/kueue@{KUEUE_VERSION}"
+    downloaded = _go_json("mod", "download", "-json", module)
+    upstream = _go_json("mod", "edit", "-json", downloaded["GoMod"])
+    edits = [f"-go={upstream['Go']}", f"-require={module}"]
+    edits += [
+        f"-replace={line['Old']['Path']}={line['New']['Path']}@{line['New']['Version']}"
+        for line in upstream["Replace"] or ()
+        if line["New"].get("Version")
+    ]
+    # The public checksum database does not know every library that Kueue uses; Kueue's own checksums do.
+    known = Path(downloaded["Dir"], "go.sum").read_text()
+    return _write(KUEUE_MODULE, edits, [KUEUE], known)
+
+
+def _write(name: str, edits: list[str], programs: list[Program], checksums: str = "") -> Path:
     folder = GO_DIR / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "go.mod").write_text(f"module bayplan.dev/tools/controlplane/{name}\n")
-    (folder / "go.sum").unlink(missing_ok=True)
+    (folder / "go.sum").write_text(checksums)
     imports = "\n".join(f'\t_ "{package}"' for package in sorted(program.package for program in programs))
     (folder / "tools.go").write_text(TOOLS_GO.format(imports=imports))
     _go("mod", "edit", *edits, folder=folder)

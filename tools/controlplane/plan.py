@@ -12,6 +12,7 @@ DEFAULT_KUBE = "1.35.4"
 ADDONS_MODULE = "addons"
 HELM_MODULE = "helm"
 PROMTOOL_MODULE = "promtool"
+KUEUE_MODULE = "kueue"
 
 
 class Trouble(Exception):
@@ -49,12 +50,16 @@ PROMTOOL = Program(
 )
 """Without the clients of clouds that Prometheus can discover targets with: rules need none of them."""
 
+KUEUE = Program("kueue", "sigs.k8s.io/kueue/cmd/kueue", KUEUE_MODULE)
+"""A peer, for benchmarks only."""
+
 NEEDED = (ETCD, APISERVER, CONTROLLERS, KUBECTL, KWOK, JOBSET)
 """In the order in which they are built."""
 
 ADDON_VERSIONS = {"sigs.k8s.io/kwok": "v0.8.0", "sigs.k8s.io/jobset": "v0.12.0"}
 HELM_VERSION = "v3.19.5"
 """Of those that need no newer libraries than the default Kubernetes: what that one compiled is used again."""
+KUEUE_VERSION = "v0.19.2"
 PROMETHEUS_VERSION = "v0.313.5"
 """Prometheus 3.13.5; its Go module counts from 0."""
 

@@ -189,6 +189,8 @@ def mask(table: NodeTable, rules: NodeRules) -> Bools:
 def tolerated(table: NodeTable, tolerations: tuple[Toleration, ...]) -> Bools:
     """Nodes without a NoSchedule or NoExecute taint that is not tolerated."""
     good = [first_repelling(taints, tolerations) is None for taints in table.taint_sets]
+    if all(good):
+        return np.ones(len(table.nodes), dtype=bool)
     return np.asarray(good, dtype=bool)[table.taints]
 
 

@@ -60,10 +60,12 @@ def no_room(
 
 def _oversized(query: PlacementQuery, counts: DomainCounts, leader: PodSet | None) -> Oversized | None:
     """A pod that fits no leaf because it is larger than every node, if that is the reason."""
-    rows = query.snapshot.tree.nodes[query.rows]
-    known = [name for name in query.snapshot.resources if not name.startswith((ALIGNED, FILTERED))]
     candidates = [] if counts.pods[-1].any() else [query.pod_set]
     candidates += [leader] if leader is not None and not counts.leads[-1].any() else []
+    if not candidates:
+        return None
+    rows = query.snapshot.tree.nodes[query.rows]
+    known = [name for name in query.snapshot.resources if not name.startswith((ALIGNED, FILTERED))]
     for pod_set in candidates:
         asked = {name: amount for name, amount in pod_set.requests.items() if name in known}
         larger = oversized(rows, pod_set.name, asked)

@@ -32,11 +32,7 @@ current-context: prod
 
 
 def started(*options: str) -> subprocess.Popen[str]:
-    """It runs once it has told what to try next.
-
-    A shell lets what it runs in the background ignore SIGINT, and children inherit that: it is undone here.
-    """
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """It runs once it has told what to try next."""
     process = subprocess.Popen(
         [*COMMAND, *options],
         stdout=subprocess.PIPE,

@@ -1,0 +1,92 @@
+"""`python -m tests.benchmarks.peers`: what users wait for, with Kueue's manager and with Bayplan.
+
+Each run has a control plane of its own; managers take turns, the other one first in every other round. A run
+is refused if the states that were seen book a node or a quota twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.benchmarks.peers.loads import LOADS, Load
+from tests.benchmarks.peers.managers import BAYPLAN, PEER
+from tests.benchmarks.peers.run import Outcome, run
+from tools.controlplane.build import build, unavailable
+from tools.controlplane.plan import DEFAULT_KUBE, KUEUE, KUEUE_VERSION, NEEDED
+from tools.controlplane.start import control_plane
+
+HEAD = ("manager", "rate/s", "p50 s", "p99 s", "last s", "CPU s", "API CPU s", "MB", "evicted")
+
+
+def main() -> int:
+    """Measure, print ratios, and say whether anything was booked twice."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(LOADS), default=list(LOADS), help="these loads")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each manager (default %(default)s)")
+    parser.add_argument("--manager", choices=(BAYPLAN, PEER), help="only this one, to profile it")
+    parser.add_argument("--json", type=Path, help="also write all outcomes there")
+    wishes = parser.parse_args()
+    kube = os.environ.get("KUBE") or DEFAULT_KUBE
+    if reason := unavailable(kube, (*NEEDED, KUEUE)):
+        print(f"Skipped: {reason}")
+        return 0
+    build(kube, (*NEEDED, KUEUE))
+    print(f"Kueue {KUEUE_VERSION} and Bayplan on Kubernetes {kube}, {os.cpu_count()} cores", flush=True)
+    found: list[Outcome] = []
+    for name in wishes.only:
+        load = LOADS[name]()
+        print(f"\n{name}: {load.told}\n" + "".join(f"{one:>11}" for one in HEAD), flush=True)
+        outcomes = []
+        for number in range(wishes.rounds):
+            pair = (BAYPLAN, PEER) if number % 2 else (PEER, BAYPLAN)
+            for manager in [one for one in pair if wishes.manager in (None, one)]:
+                outcomes.append(_run(kube, manager, load))
+                _print(outcomes[-1])
+        _ratios(outcomes)
+        found += outcomes
+    if wishes.json:
+        wishes.json.parent.mkdir(parents=True, exist_ok=True)
+        wishes.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
+    print(f"load of the machine {os.getloadavg()[0]:.1f}")
+    return 1 if any(one.violations for one in found) else 0
+
+
+def _run(kube: str, manager: str, load: Load) -> Outcome:
+    with tempfile.TemporaryDirectory() as name, open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        folder = Path(name)
+        with control_plane(kube, folder / "cluster", out=nowhere) as cluster:
+            return run(cluster, folder, manager, load)
+
+
+def _print(one: Outcome) -> None:
+    rate = one.count / one.seconds
+    cells = [f"{rate:.1f}", f"{one.p50:.2f}", f"{one.p99:.2f}", f"{one.seconds:.1f}"]
+    cells += [f"{one.manager_cpu:.1f}", f"{one.server_cpu:.1f}", f"{one.megabytes:.0f}", str(one.evictions)]
+    print("".join(f"{cell:>11}" for cell in (one.manager, *cells)), flush=True)
+    for sentence in one.violations[:5]:
+        print(f"    booked twice: {sentence}", flush=True)
+
+
+def _ratios(outcomes: list[Outcome]) -> None:
+    by = {name: [one for one in outcomes if one.manager == name] for name in (BAYPLAN, PEER)}
+    if not all(by.values()):
+        return
+
+    def middle(name: str, field: str) -> float:
+        return float(statistics.median(getattr(one, field) for one in by[name]))
+
+    rate = middle(PEER, "seconds") / middle(BAYPLAN, "seconds")
+    cpu = middle(BAYPLAN, "manager_cpu") / max(middle(PEER, "manager_cpu"), 0.01)
+    served = middle(BAYPLAN, "server_cpu") / max(middle(PEER, "server_cpu"), 0.01)
+    print(f"    rate {rate:.2f} × Kueue's; manager CPU {cpu:.2f} ×, API server and etcd CPU {served:.2f} ×")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""The two managers, installed and started on a control plane: Kueue's own, and Bayplan."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.benchmarks.watched_processes import cpu_seconds, until
+from tests.end_to_end.admission_site import account_file
+from tests.end_to_end.test_kueue_api import point
+from tests.support.listening import free_address
+from tools.controlplane import processes
+from tools.controlplane.build import build
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.plan import APISERVER, ETCD, KUEUE, module_dir
+
+BAYPLAN, PEER = "bayplan", "kueue"
+NAMESPACE = "kueue-system"
+GATES = "TASBalancedPlacement=false,VisibilityOnDemand=false"
+HOOKED = ("workloads", "clusterqueues", "resourceflavors", "cohorts", "localqueues", "jobs", "topologies")
+"""Webhooks of other kinds are left out: nothing of these kinds is created."""
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """A manager at work."""
+
+    name: str
+    pid: int
+
+    def cpu(self) -> float:
+        return cpu_seconds(self.pid)[1]
+
+    def peak_megabytes(self) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+
+
+def server_cpu(cluster: Cluster) -> float:
+    """Of kube-apiserver and etcd."""
+    return sum(
+        cpu_seconds(one.pid)[1] for one in cluster.processes if one.name in (APISERVER.name, ETCD.name)
+    )
+
+
+@contextmanager
+def bayplan(cluster: Cluster, folder: Path) -> Iterator[Manager]:
+    """`bayplan install`, and one replica with admission and webhooks, under its own account."""
+    command = [sys.executable, "-m", "bayplan.cli.commands.install", f"--kubeconfig={cluster.kubeconfig}"]
+    command += [f"--namespace={NAMESPACE}", "--roles=admission,webhooks"]
+    subprocess.run(command, check=True, capture_output=True)
+    hooks, probes = free_address(), free_address()
+    point(cluster, f"https://{hooks}")
+    where = [f"--namespace={NAMESPACE}", f"--kubeconfig={account_file(cluster, NAMESPACE, folder)}"]
+    run = [sys.executable, "-m", "bayplan", "run", "--roles=admission,webhooks", "--no-elect", *where]
+    run += [f"--webhook-listen={hooks}", f"--listen={probes}"]
+    with _started(BAYPLAN, run, folder / "bayplan.log", f"http://{probes}/readyz") as manager:
+        until(lambda: _trusted(cluster, "bayplan"), "certificate of Bayplan's webhooks")
+        yield manager
+
+
+@contextmanager
+def kueue(cluster: Cluster, folder: Path) -> Iterator[Manager]:
+    """The manager of Kueue with its CRDs, its webhooks and its default configuration."""
+    source = source_of_kueue(cluster.kube)
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    cluster.apply(*_crds(source))
+    until(lambda: "workloads.kueue" in cluster.kubectl("api-resources", "-o", "name"), "CRDs of Kueue")
+    hooks, probes = free_address(), free_address()
+    certificates = folder / "certificates"
+    certificates.mkdir(exist_ok=True)
+    for end in ("crt", "key"):
+        (certificates / f"tls.{end}").write_bytes((cluster.state / "pki" / f"server.{end}").read_bytes())
+    given = yaml.safe_load((source / "config/components/manager/controller_manager_config.yaml").read_text())
+    given |= {
+        "namespace": NAMESPACE,
+        "health": {"healthProbeBindAddress": str(probes)},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": hooks.host, "port": hooks.port, "certDir": str(certificates)},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "integrations": {"frameworks": ["batch/job"]},
+    }
+    config = folder / "kueue.yaml"
+    config.write_text(json.dumps(given))
+    program = build(cluster.kube, (KUEUE,))[KUEUE.name]
+    run = [
+        str(program),
+        f"--config={config}",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--feature-gates={GATES}",
+    ]
+    with _started(PEER, run, folder / "kueue.log", f"http://{probes}/readyz") as manager:
+        cluster.apply(*_webhooks(source, cluster, f"https://{hooks}"))
+        yield manager
+
+
+MANAGERS: dict[str, Callable[[Cluster, Path], AbstractContextManager[Manager]]] = {
+    BAYPLAN: bayplan,
+    PEER: kueue,
+}
+
+
+def source_of_kueue(kube: str) -> Path:
+    """Where the module of Kueue lies: its CRDs and webhooks are read there."""
+    command = ["go", "mod", "download", "-json", "sigs.k8s.io/kueue"]
+    answer = subprocess.run(command, cwd=module_dir(KUEUE, kube), check=True, stdout=subprocess.PIPE)
+    return Path(json.loads(answer.stdout)["Dir"])
+
+
+def _crds(source: Path) -> Iterator[Object]:
+    for path in sorted((source / "config/components/crd/bases").glob("*.yaml")):
+        yield from (one for one in yaml.safe_load_all(path.read_text()) if one)
+
+
+def _webhooks(source: Path, cluster: Cluster, url: str) -> Iterator[Object]:
+    trusted = base64.b64encode(cluster.authority.read_bytes()).decode()
+    path = source / "config/components/webhook/manifests.yaml"
+    for one in yaml.safe_load_all(path.read_text()):
+        if not one:
+            continue
+        kept = []
+        for hook in one["webhooks"]:
+            if any(
+                resource.partition("/")[0] in HOOKED
+                for rule in hook["rules"]
+                for resource in rule["resources"]
+            ):
+                where = f"{url}{hook['clientConfig']['service']['path']}"
+                kept.append({**hook, "clientConfig": {"url": where, "caBundle": trusted}})
+        yield {**one, "webhooks": kept}
+
+
+@contextmanager
+def _started(name: str, command: list[str], log: Path, ready: str) -> Iterator[Manager]:
+    process = processes.start(name, command, log, os.environ, dies_with_us=True)
+    try:
+        processes.wait_until(lambda: _answers(ready), process, 120)
+        yield Manager(name, process.pid)
+    finally:
+        processes.stop(process)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _trusted(cluster: Cluster, name: str) -> bool:
+    hooks = cluster.get("mutatingwebhookconfiguration", name)["webhooks"]
+    return all(hook["clientConfig"].get("caBundle") for hook in hooks)
