@@ -174,7 +174,8 @@ def _leading_free(scope: PlacementScope, query: misfit.PlacementQuery) -> Ints:
     asked = (name for name, amount in query.pod_set.requests.items() if amount > 0)
     name = leading(name for name in asked if not name.startswith((FILTERED, ALIGNED)))
     left = free_after_usage(scope.snapshot, query.rows, name, scope.assumed)
-    return left.clip(0, SUM_MAX)
+    within = left.min(initial=0) >= -SUM_MAX and left.max(initial=0) <= SUM_MAX
+    return left if within else left.clip(-SUM_MAX, SUM_MAX)
 
 
 def _query(scope: PlacementScope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.PlacementQuery:

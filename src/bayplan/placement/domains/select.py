@@ -91,21 +91,37 @@ def _most_broken(tree: Tree, counts: DomainCounts, level: int, candidates: Ints)
     A leaf counts as unused if no other has more free. A domain is the more broken, the fewer such leaves it
     has, then the less is free there.
     """
-    above = tree.ancestors(level, np.arange(tree.size(level)), level - 1) if level else None
     if level == tree.lowest and counts.leaf_free is not None:
-        free = counts.leaf_free
-        unused = (free == free.max()).astype(np.int64)
-        keys = [unused, free]
-        if above is not None:
-            keys[1:1] = [np.add.reduceat(one, tree.children[level - 1])[above] for one in (unused, free)]
-    else:
-        keys = [counts.segments_led[level], counts.pods_led[level]]
-        if above is not None:
-            keys.append(counts.pods[level - 1][above])
+        return _leaf_in_use(tree, counts.leaf_free, level, candidates)
+    keys = [counts.segments_led[level][candidates], counts.pods_led[level][candidates]]
+    if level:
+        keys.append(counts.pods[level - 1][tree.ancestors(level, candidates, level - 1)])
+    return int(candidates[_first(*keys)])
+
+
+def _leaf_in_use(tree: Tree, free: Ints, level: int, candidates: Ints) -> int:
+    """The leaf to take. Domains are compared first, since there are far fewer of them than leaves."""
+    unused = free == free.max()
+    in_use = candidates[~unused[candidates]]
+    pool = in_use if len(in_use) else candidates
+    if level:
+        able = np.zeros(len(free), dtype=bool)
+        able[pool] = True
+        first = tree.children[level - 1]
+        domains = np.flatnonzero(np.logical_or.reduceat(able, first))
+        broken = (np.add.reduceat(one, first)[domains] for one in (unused.astype(np.int64), free))
+        start, stop = tree.leaf_range(level - 1, int(domains[_first(*broken)]))
+        pool = pool[(pool >= start) & (pool < stop)]
+    return int(pool[_first(free[pool])])
+
+
+def _first(*keys: Ints) -> int:
+    """The position of the first in the order of several keys."""
+    left = np.arange(len(keys[0]))
     for key in keys:
-        value = key[candidates]
-        candidates = candidates[value == value.min()]
-    return int(candidates[0])
+        value = key[left]
+        left = left[value == value.min()]
+    return int(left[0])
 
 
 def best_single(counts: DomainCounts, level: int, request: PlacementRequest, usable: Bools) -> int:
