@@ -10,7 +10,12 @@ import click
 from bayplan.cli.config.output import echo
 from bayplan.cli.live.state import ClusterTarget, cluster_options
 from bayplan.cli.planning.defragment_report import report_lines, report_record
-from bayplan.cli.planning.defragmentation import RoomOptions, defragmentation, read_fragmented, require_room
+from bayplan.cli.planning.defragmentation import (
+    RoomOptions,
+    defragmentation,
+    read_fragmented,
+    require_room,
+)
 from bayplan.cli.render.tables import say, say_json
 from bayplan.cli.running.defragment_standing import StandingDefragmentation
 from bayplan.cli.running.defragment_steps import PlanExecution, StepSettings
@@ -94,37 +99,37 @@ def defragment(
     Exit status: 0 the gang fits, now or after the moves; 3 no moves make room for it; 4 --apply stopped;
     2 bad input; 1 bad input that only the cluster shows, or the cluster does not answer.
     """
-    options = RoomOptions(
-        wanted, level, CostRules(assumed_checkpoint=int(_seconds("--assume-checkpoint", assume_checkpoint)))
-    )
-    seconds = _seconds("--timeout", timeout)
-    settings = StepSettings(secrets.token_hex(4), seconds)
+    costs = CostRules(assumed_checkpoint=int(_seconds("--assume-checkpoint", assume_checkpoint)))
+    options = RoomOptions(wanted, level, costs)
+    settings = StepSettings(secrets.token_hex(4), _seconds("--timeout", timeout))
     if standing:
         if wanted or level:
             raise click.UsageError("--standing finds the gangs that wait itself; leave out --for and --level")
         policy = DefragmentPolicy(
             _seconds("--waits", waits), moves_per_hour=moves_per_hour, gpu_hours_per_day=gpu_hours_per_day
         )
-        _stand(
-            StandingDefragmentation(target, policy, options.costs, settings, _tell),
-            _seconds("--every", every),
-        )
+        _stand(StandingDefragmentation(target, policy, costs, settings, _tell), _seconds("--every", every))
     require_room(options)
+    ctx.exit(_once(target, options, settings if apply else None, as_json=output == "json", full=full))
+
+
+def _once(
+    target: ClusterTarget, options: RoomOptions, settings: StepSettings | None, *, as_json: bool, full: bool
+) -> int:
+    """Show the moves, and make them if there are settings for that; returns the exit status."""
     with target.live() as live:
         answer = defragmentation(read_fragmented(live, options))
-        if output == "json":
+        if as_json:
             say_json(report_record(answer))
         else:
             say(report_lines(answer, full=full))
     if not isinstance(answer.found, DefragmentPlan):
-        ctx.exit(NO_ROOM)
-    if apply and answer.found.moves:
-        settings = StepSettings(secrets.token_hex(4), seconds)
-        stopped = PlanExecution(target, options, settings, lambda line: echo(line, err=True)).run(
-            answer.found
-        )
-        echo(stopped or f"{answer.cluster.room.title}: fits now", err=True)
-        ctx.exit(STOPPED if stopped else DONE)
+        return NO_ROOM
+    if settings is None or not answer.found.moves:
+        return DONE
+    stopped = PlanExecution(target, options, settings, _tell).run(answer.found)
+    _tell(stopped or f"{answer.cluster.room.title}: fits now")
+    return STOPPED if stopped else DONE
 
 
 def _stand(standing: StandingDefragmentation, every: float) -> NoReturn:

@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingGang:
+class GangWithoutRoom:
     """A pending gang that needs one domain, and since when it waits."""
 
     ref: Ref
@@ -65,7 +65,7 @@ class StandingDefragmentation:
                 return self._make_room(gang, now)
         return False
 
-    def _make_room(self, gang: WaitingGang, now: float) -> bool:
+    def _make_room(self, gang: GangWithoutRoom, now: float) -> bool:
         options, name = RoomOptions(gang.query, "", self.costs), gang_name(gang.ref)
         try:
             with self.target.live(quiet=True) as live:
@@ -97,7 +97,7 @@ class StandingDefragmentation:
         return True
 
 
-def waiting_gangs(live: Live) -> Iterator[WaitingGang]:
+def waiting_gangs(live: Live) -> Iterator[GangWithoutRoom]:
     """Pending gangs that need one domain and lack room there, not quota."""
     if not live.no_queues:
         for facts in outlook(live).gangs:
@@ -107,13 +107,13 @@ def waiting_gangs(live: Live) -> Iterator[WaitingGang]:
                 continue
             action = result.action
             if isinstance(action, ReportNotAdmitted) and action.rejection.misfit is not None:
-                yield WaitingGang(queued.gang.source, queued.queued or queued.created)
+                yield GangWithoutRoom(queued.gang.source, queued.queued or queued.created)
     yield from _scheduled(read_scheduled(live))
 
 
-def _scheduled(scheduled: Scheduled) -> Iterator[WaitingGang]:
+def _scheduled(scheduled: Scheduled) -> Iterator[GangWithoutRoom]:
     state = scheduled.controller.state
     for entry in list(state.entries()):
         spec, pending = state.spec_of(entry.ref), state.pending(entry.ref)
         if spec is not None and pending and not state.bound(entry.ref) and required_level(spec):
-            yield WaitingGang(entry.ref, spec.created or min(pod.created for pod in pending))
+            yield GangWithoutRoom(entry.ref, spec.created or min(pod.created for pod in pending))
