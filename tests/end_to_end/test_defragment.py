@@ -12,13 +12,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
-from bayplan.backends.fake_controllers.manifests import job
+from bayplan.backends.fake_controllers.manifests import RACK, job
 from bayplan.cli.commands.main import main
 from bayplan.cli.live.state import ClusterTarget
 from bayplan.cli.planning.defragmentation import FENCE, RoomOptions, defragmentation, read_fragmented
+from bayplan.cli.running.defragment_standing import StandingDefragmentation
 from bayplan.cli.running.defragment_steps import PlanExecution, StepSettings
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.runtime.core.clock import SystemClock
+from bayplan.scheduling.defragment.cost import CostRules
+from bayplan.scheduling.defragment.policy import DefragmentPolicy
 from bayplan.scheduling.defragment.problem import DefragmentPlan
 from tests.support.defragment_site import BUDGETS
 
@@ -157,6 +160,33 @@ def test_a_gang_that_does_not_come_back_ends_the_run_and_is_started_again(hall: 
     assert left_behind(hall) == []
     hall.cordon(set())
     until(lambda: len(hall.hosts(name)) == 1)
+
+
+def test_a_standing_defragmentation_makes_room_for_a_gang_that_waits_and_keeps_to_its_budget(
+    hall: Hall,
+) -> None:
+    for rack in (1, 2, 3):
+        hall.start_on(f"job{rack}", [f"b01-r0{rack}-h01"], 4)
+    hall.cluster.submit(job("wide", 2, 4, {"kueue.x-k8s.io/podset-required-topology": RACK}, 3600))
+    until(lambda: len(hall.pods("wide-")) == 2)
+    told: list[str] = []
+
+    def standing(policy: DefragmentPolicy) -> StandingDefragmentation:
+        target = ClusterTarget(hall.kubeconfig, None, None, SystemClock())
+        rules = CostRules(restart=0, assumed_checkpoint=0)
+        return StandingDefragmentation(target, policy, rules, StepSettings("test", 20.0), told.append)
+
+    patient = standing(DefragmentPolicy(waits=3600.0))
+    assert patient.round() is False and told == []
+    frugal = standing(DefragmentPolicy(waits=0.0, moves_per_hour=0))
+    assert frugal.round() is False and told == []
+    time.sleep(1.1)  # times of the API are in seconds; a gang that has not waited is worth nothing
+    eager = standing(DefragmentPolicy(waits=0.0))
+    assert eager.round() is True, told
+    assert told[-1] == "default/wide: there is room now"
+    until(lambda: len(hall.hosts("wide")) == 2)
+    assert eager.round() is False
+    assert left_behind(hall) == []
 
 
 def budget(name: str, job: str) -> Object:

@@ -32,15 +32,17 @@ def run_job(
     labels: dict[str, str] | None = None,
     notes: dict[str, str] | None = None,
     owned: bool = True,
+    required: str = "",
     **spec: Any,
 ) -> None:
     """A Job whose pods our scheduler has bound to these hosts."""
+    inside = {"kueue.x-k8s.io/podset-required-topology": required} if required else {}
     shape = template(gpus)["spec"] | {"schedulerName": "bayplan", **spec}
     made = cluster.put(
         JOBS,
         job(
-            name, {"metadata": {"labels": labels or {}}, "spec": shape}, len(hosts), namespace="ml",
-            annotations=notes,
+            name, {"metadata": {"labels": labels or {}, "annotations": inside}, "spec": shape}, len(hosts),
+            namespace="ml", annotations=notes,
         ),
     )  # fmt: skip
     owner = {

@@ -11,6 +11,8 @@ from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.live.state import Live
 from bayplan.cli.planning.movable_gangs import RunningGangs, gang_name, gangs_that_run
 from bayplan.cli.planning.room_request import WantedRoom, room_for, room_in
+from bayplan.cli.render.placements import tolerating
+from bayplan.model.gang import Gang
 from bayplan.model.node_rules import Toleration
 from bayplan.scheduling.defragment.cost import DEFAULT_COSTS, CostRules
 from bayplan.scheduling.defragment.problem import DefragmentPlan, Move, NoPlan
@@ -100,7 +102,10 @@ def _behind_fence(room: WantedRoom) -> WantedRoom:
         shape = pod.spec.signature
         rules = replace(shape.rules, tolerations=(*shape.rules.tolerations, allowed))
         pods.append(replace(pod, spec=replace(pod.spec, signature=replace(shape, rules=rules))))
-    return replace(room, request=replace(room.request, pods=tuple(pods)))
+    spec = room.request.spec
+    if spec.tree is not None:
+        spec = replace(spec, tree=tolerating(Gang(spec.source, spec.tree), (allowed,)).root)
+    return replace(room, request=replace(room.request, spec=spec, pods=tuple(pods)))
 
 
 def require_room(options: RoomOptions) -> None:

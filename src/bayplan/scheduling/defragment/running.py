@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bayplan.model.gang import DisruptionBudget, Ref
 from bayplan.model.pod import Pod
+from bayplan.state.cluster.node_state import FLAT
 from bayplan.state.scheduling.single_pod import single_pod_ref
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
@@ -28,9 +29,10 @@ class TouchedBudget:
 
 def snapshot_for_moves(state: SchedulingState, now: float) -> SchedulingSnapshot:
     """A snapshot in which gangs of every topology can be placed again."""
-    topologies = {name: one.snapshot() for name, one in state.store.nodes.topologies.items()}
+    topologies = state.store.nodes.topologies.items()
     snapshot = state.snapshot([], now)
-    return replace(snapshot, supplies={**topologies, **snapshot.supplies})
+    # The flat topology has no levels: a gang that names no topology is placed in one that has its levels.
+    return replace(snapshot, supplies={name: one.snapshot() for name, one in topologies if name != FLAT.name})
 
 
 def running_gangs(snapshot: SchedulingSnapshot) -> dict[Ref, tuple[Pod, ...]]:

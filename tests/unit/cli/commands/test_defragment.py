@@ -119,6 +119,19 @@ def test_a_disruption_budget_that_allows_a_part_of_a_gang_keeps_the_whole(cluste
     assert (move["gang"], move["budgets"]) == ("ml/young", ["ml/lenient"])
 
 
+def test_a_job_moves_as_a_whole_within_its_level(tmp_path: Path) -> None:
+    with queued_cluster(tmp_path) as made:
+        furnish(made)
+        run_job(made, "pair", ["h1", "h2"], 2, ago=60, required=RACK)
+        run_job(made, "b", ["h3"], 2, ago=7200)
+        run_job(made, "b2", ["h4"], 3, ago=7200)
+        run_job(made, "c", ["h5", "h6"], 2, ago=7200)
+        run_job(made, "d", ["h7"], 3, ago=7200)
+        run_job(made, "d2", ["h8"], 2, ago=7200)
+        found = answer(made, "--for", RACKFUL)
+        assert [(one["gang"], one["to"]) for one in found["moves"]] == [("ml/pair", {"h5": 1, "h6": 1})]
+
+
 def test_a_queued_gang_moves_as_a_whole_within_its_level(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as made:
         furnish(made)

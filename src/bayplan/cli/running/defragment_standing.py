@@ -1,0 +1,119 @@
+"""Defragmentation without a person: moves for gangs that wait long for one domain, within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import click
+
+from bayplan.cli.live.gangs import outlook
+from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
+from bayplan.cli.live.state import ClusterTarget, Live
+from bayplan.cli.planning.defragment_report import hours
+from bayplan.cli.planning.defragmentation import RoomOptions, defragmentation, read_fragmented
+from bayplan.cli.planning.movable_gangs import gang_name
+from bayplan.cli.running.defragment_steps import PlanExecution, StepSettings
+from bayplan.explanation.text import counted, shown_name
+from bayplan.model.gang import GangSpec, Ref
+from bayplan.model.plan import ReportNotAdmitted
+from bayplan.scheduling.defragment.cost import CostRules, accelerators
+from bayplan.scheduling.defragment.policy import DefragmentPolicy, MoveBudget
+from bayplan.scheduling.defragment.problem import DefragmentPlan, required_level
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GangWithoutRoom:
+    """A pending gang that needs one domain, and since when it waits."""
+
+    ref: Ref
+    since: float
+
+    @property
+    def query(self) -> str:
+        """Its name, so that no other object is meant."""
+        return f"{self.ref.namespace}/{self.ref.kind.lower()}/{shown_name(self.ref)}"
+
+
+class StandingDefragmentation:
+    """Rounds of planning and moving. Between rounds nothing is kept but what was spent of the budget."""
+
+    def __init__(
+        self,
+        target: ClusterTarget,
+        policy: DefragmentPolicy,
+        costs: CostRules,
+        settings: StepSettings,
+        say: Say,
+    ) -> None:
+        self.target, self.policy, self.costs, self.settings, self.say = target, policy, costs, settings, say
+        self.budget = MoveBudget(policy)
+        self.rounds = 0
+
+    def round(self) -> bool:
+        """Move gangs for the one that has waited longest, if that is worth it; whether any move was tried."""
+        self.rounds += 1
+        with self.target.live(quiet=True) as live:
+            now, waiting = live.now, sorted(waiting_gangs(live), key=lambda one: (one.since, str(one.ref)))
+        if not self.budget.has_moves(now):
+            return False
+        for gang in waiting:
+            if self.budget.may_try(gang.query, gang.since, now):
+                self.budget.tried(gang.query, now)
+                return self._make_room(gang, now)
+        return False
+
+    def _make_room(self, gang: GangWithoutRoom, now: float) -> bool:
+        options, name = RoomOptions(gang.query, "", self.costs), gang_name(gang.ref)
+        try:
+            with self.target.live(quiet=True) as live:
+                answer = defragmentation(read_fragmented(live, options))
+        except click.ClickException as gone:  # it may have started since
+            self.say(f"{name}: no moves: {gone.message}")
+            return False
+        plan = answer.found
+        if not isinstance(plan, DefragmentPlan) or not plan.moves:
+            self.say(
+                f"{name}: no moves make room for it"
+                if not isinstance(plan, DefragmentPlan)
+                else f"{name}: fits"
+            )
+            return False
+        gpus = sum(accelerators(pod.amounts) for pod in answer.cluster.room.request.pods)
+        worth = self.policy.cost_below(gpus, now - gang.since)
+        what = f"{counted(len(plan.moves), 'move')}, {hours(plan.lost)} GPU-hours done again"
+        if plan.lost >= worth:
+            self.say(f"{name}: {what}: not worth it before it has waited longer")
+            return False
+        if not self.budget.spend(len(plan.moves), plan.lost, now):
+            self.say(f"{name}: {what}: more than the budget has left")
+            return False
+        self.say(f"{name}: {what}")
+        settings = replace(self.settings, name=f"{self.settings.name}-{self.rounds}")
+        stopped = PlanExecution(self.target, options, settings, self.say).run(plan)
+        self.say(f"{name}: {stopped or 'there is room now'}")
+        return True
+
+
+def waiting_gangs(live: Live) -> Iterator[GangWithoutRoom]:
+    """Pending gangs that need one domain and lack room there, not quota."""
+    if not live.no_queues:
+        for facts in outlook(live).gangs:
+            queued, result = facts.queued_gang, facts.forecast
+            level = required_level(GangSpec(queued.gang.source, tree=queued.gang.root))
+            if queued.admission is not None or not queued.active or not level or result is None:
+                continue
+            action = result.action
+            if isinstance(action, ReportNotAdmitted) and action.rejection.misfit is not None:
+                yield GangWithoutRoom(queued.gang.source, queued.queued or queued.created)
+    yield from _scheduled(read_scheduled(live))
+
+
+def _scheduled(scheduled: Scheduled) -> Iterator[GangWithoutRoom]:
+    state = scheduled.controller.state
+    for entry in list(state.entries()):
+        spec, pending = state.spec_of(entry.ref), state.pending(entry.ref)
+        if spec is not None and pending and not state.bound(entry.ref) and required_level(spec):
+            yield GangWithoutRoom(entry.ref, spec.created or min(pod.created for pod in pending))
