@@ -76,7 +76,7 @@ def problem(seed: int) -> SchedulingProblem:
         sidecars_stay=random.random() < 0.8,
         score=random.choice(list(ZoneScore)),
     )
-    choice = random.choice((NodeChoice.PACK, NodeChoice.SPREAD))
+    choice = random.choice(list(NodeChoice))
     return SchedulingProblem(
         state, gangs, Profile(gang_nodes=choice, zones=rules, zone_hints=random.random() < 0.5)
     )

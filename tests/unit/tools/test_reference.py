@@ -44,6 +44,7 @@ NOT_REASONS = (
     | {"NoCandidates", "NoFit", "Preempt", "Reclaim"}  # words of messages
     | {"IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"}  # values of fields
     | {"NoExecute", "NoSchedule"}  # effects of taints
+    | {"Exists", "Never", "RuntimeDefault"}  # values of fields of the pods that hold a place
     | {
         "DueTo",
         "EvictedDueTo",

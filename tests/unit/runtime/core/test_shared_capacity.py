@@ -312,9 +312,9 @@ def test_no_pod_of_a_gang_starts_while_another_pod_has_one_of_its_hosts() -> Non
 
 
 def test_a_gang_that_has_started_moves_away_from_a_host_that_was_taken() -> None:
-    world = crossed(gang=2, free=3)
+    world = crossed(gang=3, free=4)
     taken = world.node_of("plain")
-    (other,) = world.hosts("gang") - {taken}
+    other = min(world.hosts("gang") - {taken})
     bound = running_pod("gang-0", other, 4)
     bound["metadata"] |= {
         "labels": {"kueue.x-k8s.io/podset": "main"},
