@@ -23,9 +23,11 @@ class UndoLog(Generic[Step]):
         self.failed = False  # a step failed halfway: its owner has to restore everything
 
     def push(self, step: Step) -> None:
-        """Apply a step. It is in the log first: if it fails halfway, it has to be undone as well."""
+        """Apply a step. The log has failed from before the step is in it until the step is complete."""
+        self.failed = True
         self.steps.append(step)
-        self._change(step, undone=False)
+        self._apply(step, False)
+        self.failed = False
 
     def checkpoint(self) -> int:
         """A checkpoint for `rollback`."""
@@ -34,8 +36,10 @@ class UndoLog(Generic[Step]):
     def rollback(self, mark: int) -> None:
         """Undo all steps since the checkpoint, the last one first. Nothing happens after a failed step."""
         while len(self.steps) > mark and not self.failed:
-            self._change(self.steps[-1], undone=True)
+            self.failed = True
+            self._apply(self.steps[-1], True)
             self.steps.pop()
+            self.failed = False
 
     @contextmanager
     def tentative(self) -> Iterator[None]:
@@ -45,8 +49,3 @@ class UndoLog(Generic[Step]):
             yield
         finally:
             self.rollback(mark)
-
-    def _change(self, step: Step, *, undone: bool) -> None:
-        self.failed = True  # until the step is complete
-        self._apply(step, undone)
-        self.failed = False
