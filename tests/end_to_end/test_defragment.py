@@ -117,6 +117,28 @@ def planned(hall: Hall) -> DefragmentPlan:
     return found
 
 
+def test_the_new_place_is_held_and_the_freed_nodes_are_tainted_while_a_gang_is_away(hall: Hall) -> None:
+    for rack in (1, 2, 3):
+        hall.start_on(f"job{rack}", [f"b01-r0{rack}-h01"], 4)
+    plan, seen = planned(hall), list[tuple[list[str], set[str]]]()
+
+    def look(line: str) -> None:
+        if line.endswith(": evicted"):
+            held = [one["spec"]["nodeName"] for one in hall.pods("hold-")]
+            fenced = {
+                one["metadata"]["name"]
+                for one in hall.nodes()
+                if any(taint["key"] == FENCE for taint in one["spec"].get("taints") or ())
+            }
+            seen.append((held, fenced))
+
+    made = execution(hall)
+    made.say = look
+    assert made.run(plan) == ""
+    assert seen == [(list(plan.moves[0].nodes), set(plan.nodes))]
+    assert left_behind(hall) == []
+
+
 def test_it_stops_before_anything_is_evicted_if_the_new_place_was_taken(hall: Hall) -> None:
     for rack in (1, 2, 3):
         hall.start_on(f"job{rack}", [f"b01-r0{rack}-h01"], 4)
