@@ -183,7 +183,7 @@ def installed(
     site = Site(cluster, namespace, account_file(cluster, namespace, folder))
     options = ("--roles=webhooks", f"--webhook-listen={address}")
     with running(site, folder / "webhooks", *options, may_be_refused=True):  # once its rights are taken away
-        eventually(lambda: _trusted(site), "the cluster trusts the webhooks")
+        eventually(lambda: trusted(site), "the cluster trusts the webhooks")
         site.apply(TOPOLOGY)
         try:
             yield site
@@ -244,7 +244,8 @@ def account_file(cluster: Cluster, namespace: str, folder: Path) -> Path:
     return path
 
 
-def _trusted(site: Site) -> bool:
+def trusted(site: Site) -> bool:
+    """Whether the cluster knows the authority of the webhooks wherever it asks them."""
     get = site.cluster.get
     certificates = get("secret", SECRET_NAME, "-n", site.namespace).get("data") or {}
     hooks = [hook for kind in CONFIGURATIONS for hook in get(kind, "bayplan")["webhooks"]]

@@ -40,6 +40,8 @@ FOLDERS = ("dev", "proc", "sys", "tmp", "run", "etc/bayplan", "etc/bayplan-metri
 """Mount points, those of the Deployment among them: the root is read-only."""
 LEFT_OUT = ("tests", "_pyinstaller", "f2py", "distutils")
 """Folders of wheels that only their own development needs."""
+SOURCES = ("**/*.pyi", "**/*.pyx", "**/*.pxd", "**/*.h", "**/*.c", "**/*.a", "**/*.proto")
+"""Files of wheels that compilers and type checkers read."""
 NOT_USED = (
     "cel_expr_python/ext/ext_math.*",
     "cel_expr_python/ext/ext_encoders.*",
@@ -131,7 +133,7 @@ def _left_out(site: Path) -> Iterator[Path]:
     """What wheels bring for development, and what the installer notes about this machine."""
     yield site / "bin"
     yield from sorted(path for name in LEFT_OUT for path in site.glob(f"*/**/{name}") if path.is_dir())
-    for pattern in (*NOT_USED, "**/*.pyi", "**/*.pyx", "**/*.pxd", "**/*.h", "**/*.c", "**/*.a", ".lock"):
+    for pattern in (*NOT_USED, *SOURCES, ".lock"):
         yield from sorted(path for path in site.glob(pattern) if path.is_file())
     for name in ("direct_url.json", "uv_cache.json", "uv_build.json", "REQUESTED", "INSTALLER"):
         yield from sorted(site.glob(f"*.dist-info/{name}"))
