@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bayplan import __version__
+from tests.support.make_targets import making
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,11 +18,10 @@ pytestmark = [pytest.mark.real, pytest.mark.minutes(2)]
 
 
 @pytest.fixture(scope="module")
-def built() -> str:
+def built() -> Iterator[str]:
     """What `make dist` prints; it needs a package index."""
-    made = subprocess.run(["make", "dist"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stdout + made.stderr
-    return made.stdout
+    with making("dist") as printed:
+        yield printed
 
 
 def test_the_wheel_runs_a_cluster_in_an_environment_that_has_nothing_else(built: str) -> None:
