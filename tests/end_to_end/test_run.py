@@ -106,9 +106,9 @@ def is_complete(cluster: Cluster, name: str) -> bool:
 
 def test_gangs_run_whole_in_rank_order_and_as_our_own_user(data_centre: Cluster, tmp_path: Path) -> None:
     with scheduler(data_centre, tmp_path):
-        data_centre.apply(job("rack", 8, 1, {REQUIRED: RACK}, seconds=4))
-        eventually(lambda: is_complete(data_centre, "rack"), "the job in one rack completes")
-        hosts = nodes_by_rank(data_centre, "rack")
+        data_centre.apply(job("one-rack", 8, 1, {REQUIRED: RACK}, seconds=4))
+        eventually(lambda: is_complete(data_centre, "one-rack"), "the job in one rack completes")
+        hosts = nodes_by_rank(data_centre, "one-rack")
         assert hosts == sorted(hosts)
         assert len({host[:5] for host in hosts}) == 1
         notes = {REQUIRED: BLOCK, SEGMENT_LEVEL: RACK, SEGMENT_SIZE: "4"}
