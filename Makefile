@@ -38,7 +38,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-forecast bench-defragment bench-simulate bench-peers sim fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-forecast bench-defragment bench-simulate bench-peers sim soak fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -145,6 +145,10 @@ bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,00
 sim: $(STAMP) ## Run SEEDS simulations from seed FIRST on (of one PLAY), with faults and checkers; RECORD=FILE adds them to a table
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(PLAY),--play $(PLAY)) \
 		$(if $(RECORD),--record '$(RECORD)' --commit "$$(git rev-parse --short HEAD)")
+
+HOURS ?= 1
+soak: $(STAMP) ## Run all families for HOURS on a real control plane with faults; report in build/soak
+	@$(BIN)/python -m tests.soak --minutes $$(echo "$(HOURS)" | awk '{print 60 * $$1}') --seed $(SEED)
 
 fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API, place and the engine for SECONDS
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
