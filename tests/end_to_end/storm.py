@@ -106,6 +106,7 @@ class Recorder:
     last: dict[str, Object] = field(default_factory=dict)  # by uid: what was told of it last
     version: int = 0  # up to where everything was told
     stale: bool = True  # the server no longer knows what came after that
+    take: Callable[[Seen], None] | None = None  # gets each state, instead of the list
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -144,7 +145,7 @@ class Recorder:
         time.sleep(0 if answer.status == OK else PAUSE)
 
     def _note(self, version: int, obj: Object, *, gone: bool = False, unsure: bool = False) -> None:
-        self.seen.append(Seen(version, time.monotonic() - self.began, obj, gone, unsure))
+        (self.take or self.seen.append)(Seen(version, time.monotonic() - self.began, obj, gone, unsure))
         self.last[obj["metadata"]["uid"]] = obj
         if gone:
             del self.last[obj["metadata"]["uid"]]

@@ -16,11 +16,22 @@ from functools import partial
 from pathlib import Path
 
 from tests.end_to_end.admission_site import installed
-from tests.end_to_end.storm import JOB_SETS, JOBS, NODES, PODS, QUEUES, WORKLOADS, Api, Unanswered, meanwhile
+from tests.end_to_end.storm import (
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    QUEUES,
+    WORKLOADS,
+    Api,
+    Recorder,
+    Unanswered,
+    meanwhile,
+)
 from tests.end_to_end.storm_checker import condition
 from tests.end_to_end.test_storm import answering_at
 from tests.soak.faults import FAULTS, Stage, fill_disk
-from tests.soak.judge import Judge, Watch
+from tests.soak.judge import Judge
 from tests.soak.load import GANGS, GPUS_OF_HOST, GROUPS, JOB_SET, NAME, Submission, hosts, rules, submission
 from tests.soak.proxy import Balancer
 from tests.soak.replicas import Replica, replicas
@@ -99,8 +110,8 @@ class Soak:
             queues = [one for one in self.api.items(QUEUES) if one["metadata"]["name"].startswith(NAME)]
             judge = Judge(nodes, queues, PARTIAL_SECONDS)
             self.began = judge.began = time.monotonic()
-            pods = Watch(self.api, PODS, judge.take_pod)
-            workloads = Watch(self.api, WORKLOADS, judge.take_workload)
+            pods = Recorder(self.api, PODS, self.began, take=judge.take_pod)
+            workloads = Recorder(self.api, WORKLOADS, self.began, take=judge.take_workload)
             stage = Stage(site.cluster, self.api, alive, random.Random(wishes.seed + 1), wishes.lasts, None)
             with meanwhile(pods.run, workloads.run, partial(self._watch_over, alive, judge)):
                 with meanwhile(partial(self._load, gpus), partial(self._break, stage)):

@@ -2,70 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.end_to_end.storm import OK, STALE, Api, Unanswered
 from tests.end_to_end.storm_checker import Checker, Object, Seen, gpus
 from tests.soak.load import NAME
 
-PAUSE = 0.2
 OVER = ("Succeeded", "Failed")
-
-
-@dataclass(slots=True)
-class Watch:
-    """Follows one kind of objects and hands each state on, once."""
-
-    api: Api
-    path: str
-    take: Callable[[Object, bool, int], None]  # the object, whether it is gone, its version
-    version: int = 0
-    known: dict[str, Object] = field(default_factory=dict)  # by uid
-    stale: bool = True
-
-    def run(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            try:
-                if self.stale:
-                    self._list()
-                self._watch(stop)
-            except Unanswered:
-                time.sleep(PAUSE)
-
-    def _list(self) -> None:
-        found, self.version = self.api.listed(self.path)
-        there = {one["metadata"]["uid"]: one for one in found}
-        for uid in [*(self.known.keys() - there.keys())]:
-            self._hand_on(self.known[uid], gone=True)
-        for one in there.values():
-            self._hand_on(one)
-        self.stale = False
-
-    def _watch(self, stop: threading.Event) -> None:
-        where = f"{self.path}?watch=1&timeoutSeconds=20&resourceVersion={self.version}"
-        with self.api.asked("GET", where) as answer:
-            self.stale = answer.status == STALE
-            for line in () if answer.status != OK else answer:
-                event = json.loads(line)
-                if event["type"] == "ERROR" or stop.is_set():
-                    self.stale = True
-                    return
-                self._hand_on(event["object"], gone=event["type"] == "DELETED")
-        time.sleep(0 if answer.status == OK else PAUSE)
-
-    def _hand_on(self, obj: Object, *, gone: bool = False) -> None:
-        uid, version = obj["metadata"]["uid"], int(obj["metadata"]["resourceVersion"])
-        self.version = max(self.version, version)
-        if gone:
-            self.known.pop(uid, None)
-        else:
-            self.known[uid] = obj
-        self.take(obj, gone, version)
 
 
 @dataclass(slots=True)
@@ -94,8 +39,9 @@ class Judge:
         self.lock = threading.Lock()
         self.began = time.monotonic()
 
-    def take_pod(self, pod: Object, gone: bool, _: int) -> None:
+    def take_pod(self, seen: Seen) -> None:
         """A pod counts on its node from its binding until it has ended or is gone."""
+        pod, gone = seen.obj, seen.gone
         meta, spec = pod["metadata"], pod["spec"]
         name = (meta.get("labels") or {}).get(NAME)
         if name is None:
@@ -119,16 +65,15 @@ class Judge:
             if not gang.there:
                 del self.gangs[name]
 
-    def take_workload(self, workload: Object, gone: bool, version: int) -> None:
+    def take_workload(self, seen: Seen) -> None:
         """What admission has promised, by node and by quota."""
         with self.lock:
             self.events += 1
-            seen = Seen(version, time.monotonic() - self.began, {**workload, "kind": "Workload"}, gone)
             for told in self.promises.judge([seen]):
                 if "are promised" in told or " gave " in told or "holds" in told:
                     self._note("promised", told)
-            if gone:
-                self.promises.gangs.pop(workload["metadata"]["name"], None)
+            if seen.gone:
+                self.promises.gangs.pop(seen.obj["metadata"]["name"], None)
 
     def look(self) -> None:
         """What may not last: gangs that are bound in part."""
