@@ -157,7 +157,9 @@ class _Spec(Struct, gc=False, rename="camel"):
     scheduling_gates: list[_Gate] = []
 
 
-class _Pod(Struct, gc=False):
+class GatedPod(Struct, gc=False):
+    """What a watch has to know of a pod to see whether it has gates."""
+
     metadata: _Meta
     spec: _Spec
 
@@ -167,7 +169,7 @@ def _watched(
 ) -> tuple[float, float, float]:
     """Seconds from `kubectl create` until no pod has a gate; until the first was made; until the last was."""
     selector = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
-    kind = Kind("", "v1", "Pod", "pods", wire=_Pod, label_selector=selector)
+    kind = Kind("", "v1", "Pod", "pods", wire=GatedPod, label_selector=selector)
     backend = RemoteBackend(load(cluster.kubeconfig))
     try:
         backend.watch([kind])

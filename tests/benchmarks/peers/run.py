@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgspec import Struct
-
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load as load_access
 from bayplan.dialects.api import Happened, Kind, Verb, Write
 from bayplan.dialects.kueue.names import api_kinds
 from tests.benchmarks.gang_load import ask_all
+from tests.benchmarks.jobs_site import GatedPod
 from tests.benchmarks.peers.loads import NAMESPACE, Gang, Load
 from tests.benchmarks.peers.managers import MANAGERS, Manager, server_cpu
 from tests.benchmarks.watched_processes import until
@@ -216,29 +215,9 @@ def _gangs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
 # ── Jobs ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Gate(Struct, gc=False):
-    name: str
-
-
-class _Meta(Struct, gc=False, rename="camel"):
-    name: str
-    namespace: str
-    uid: str
-    resource_version: str
-
-
-class _Spec(Struct, gc=False, rename="camel"):
-    scheduling_gates: list[_Gate] = []
-
-
-class _Pod(Struct, gc=False):
-    metadata: _Meta
-    spec: _Spec
-
-
 def _jobs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
     backend = RemoteBackend(load_access(cluster.kubeconfig))
-    kind = Kind("", "v1", "Pod", "pods", wire=_Pod, label_selector="bench=yes")
+    kind = Kind("", "v1", "Pod", "pods", wire=GatedPod, label_selector="bench=yes")
     free: dict[str, float] = {}
     try:
         backend.watch([kind])
