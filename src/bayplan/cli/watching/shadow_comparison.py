@@ -2,7 +2,8 @@
 
 A gang counts from the moment it was seen pending. Our start is the first plan that binds or admits it, or
 that preempts pods for it; the start of the running scheduler is the entry at which enough of its pods have a
-node, or its Workload has quota. Later decisions are not compared: the cluster is as that scheduler made it.
+node, or its Workload has quota. Decisions after the first of its pods has a node are not compared: the rest
+of the gang is then placed beside pods that the running scheduler chose hosts for.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Verdict(StrEnum):
     ONLY_OURS = "only here"  # we would have started it, the running scheduler has not
     REFUSED = "refused"  # the running scheduler started it, we would not have
     PENDING = "pending"  # neither started it
-    UNCOMPARED = "not compared"  # the running scheduler was faster than our first decision
+    UNCOMPARED = "not compared"  # the running scheduler began to start it before our first decision
 
 
 class Closeness(StrEnum):
@@ -119,6 +120,11 @@ class _History:
     count: int = 0  # of a Workload
     reason: str = ""
     preempts: int = 0
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether neither scheduler has begun to start it."""
+        return self.ours is None and self.theirs is None and self.first_bound is None
 
 
 def compare(entries: Iterable[JournalEntry]) -> ShadowReport:
@@ -220,12 +226,12 @@ class _Comparing:
 
     def _start(self, gang: Ref, hosts: Hosts, now: float) -> None:
         known = self.histories.get(gang)
-        if known is not None and known.ours is None and known.theirs is None:
+        if known is not None and known.is_undecided:
             known.ours, known.our_hosts = now, dict(hosts)
 
     def _refuse(self, gang: Ref, rejection: Rejection) -> None:
         known = self.histories.get(gang)
-        if known is not None and known.ours is None and known.theirs is None:
+        if known is not None and known.is_undecided:
             misfit = rejection.misfit
             known.reason = str(misfit.code if misfit is not None else rejection.reason)
 

@@ -131,6 +131,20 @@ def test_a_gang_that_is_started_although_it_has_no_place_as_asked_is_refused(tmp
     assert "1 were started, and would still be pending here" in text(tmp_path)
 
 
+def test_placing_the_rest_of_a_gang_that_the_other_scheduler_began_to_start_is_no_start_of_ours(
+    tmp_path: Path,
+) -> None:
+    with shadowed(tmp_path) as site:
+        site.submit("wide", 3, 4, **{REQUIRED: RACK})
+        site.run(3)
+        for host in (HOSTS[0], HOSTS[2], HOSTS[4]):
+            site.bind("wide", host)
+            site.run(0.5)
+        site.run(2)
+    (gang,) = reported(tmp_path)["gangs"]
+    assert (gang["start"], gang["reason"], gang["here"]) == ("refused", "no_room", None)
+
+
 def test_a_partial_start_is_told_with_how_long_it_lasted(tmp_path: Path) -> None:
     with shadowed(tmp_path) as site:
         site.submit("huge", 9, 4)
