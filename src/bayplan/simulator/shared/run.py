@@ -46,6 +46,7 @@ from bayplan.simulator.shared.checkers import ClaimChecker
 from bayplan.simulator.shared.pod_groups import PodGroupActors, key_of
 from bayplan.simulator.shared.world import (
     SlotLevel,
+    drawn_kind,
     drawn_world,
 )
 from bayplan.simulator.shared.zones import ZoneActors, zoned
@@ -65,9 +66,6 @@ JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
 PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
-AT_RACK = 0.3  # the share of worlds whose queues have a topology that ends at the rack
-MIXED = 0.3  # among those without racks or zones, the share whose queues have topologies of both kinds
-ZONED = 0.3  # among the others, the share of worlds whose nodes have NUMA zones
 AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
 
@@ -96,13 +94,7 @@ class SharedSimulation(SchedulerSimulation):
         self.pace, zone_rng = Random(f"pace {seed}"), Random(f"zones {seed}")
         by_seed = self.pace.random() < DENSE
         self.is_dense = by_seed if is_dense is None else is_dense
-        kinds = Random(f"levels {seed}")
-        drawn = SlotLevel.RACKS if kinds.random() < AT_RACK else SlotLevel.HOSTS
-        level = drawn if slots is None else slots
-        on_hosts = level is SlotLevel.HOSTS
-        has_zones = on_hosts and kinds.random() < ZONED if with_zones is None else with_zones
-        if slots is None and on_hosts and not has_zones and kinds.random() < MIXED:
-            level = SlotLevel.BOTH
+        level, has_zones = drawn_kind(seed, slots, with_zones)
         world = drawn_world(rng, self.fault_seconds, self.pace if self.is_dense else None, level)
         self.world = zoned(world, zone_rng) if has_zones else world
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))

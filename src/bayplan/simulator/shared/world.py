@@ -29,6 +29,9 @@ from bayplan.simulator.subgroups.world import HALL, LEVELS, GroupGenerator
 
 PRIORITIES = {name: value for name, value in pods.PRIORITIES.items() if name} | subgroups.PRIORITIES
 CPUS = ("4", "4", "8", "8")  # a pod of a queued job requests 4
+AT_RACK = 0.3  # the share of worlds whose queues have a topology that ends at the rack
+MIXED = 0.3  # among those without racks or zones, the share whose queues have topologies of both kinds
+ZONED = 0.3  # among the others, the share of worlds whose nodes have NUMA zones
 COARSE = "coarse"  # a flavor and its topology
 SAME_MOMENT = 0.4  # seconds between arrivals of one moment
 
@@ -88,6 +91,18 @@ class SharedGenerator(GangGenerator):
     def lone(self, name: str, when: float) -> None:
         pod = self._template(GANG, name)
         self._pods(name, self.rng.choice((1, 1, 2, 4)), when, pod, {}, 1)
+
+
+def drawn_kind(seed: int, slots: SlotLevel | None, with_zones: bool | None) -> tuple[SlotLevel, bool]:
+    """Where gangs have slots, and whether nodes have zones, as far as the seed decides."""
+    kinds = Random(f"levels {seed}")
+    drawn = SlotLevel.RACKS if kinds.random() < AT_RACK else SlotLevel.HOSTS
+    level = drawn if slots is None else slots
+    on_hosts = level is SlotLevel.HOSTS
+    has_zones = on_hosts and kinds.random() < ZONED if with_zones is None else with_zones
+    if slots is None and on_hosts and not has_zones and kinds.random() < MIXED:
+        level = SlotLevel.BOTH
+    return level, has_zones
 
 
 def drawn_world(rng: Random, until: float, pace: Random | None, level: SlotLevel) -> SharedWorld:

@@ -144,6 +144,9 @@ def test_a_pod_that_succeeded_before_its_group_started_again_counts_as_ready() -
     world.until(lambda: world.get("Pod", "one")["status"]["phase"] == "Succeeded")
     evict(world)
     world.until(lambda: world.told("QuotaReserved")[0] == "False")
+    ended = {"status": {"phase": "Failed", "conditions": []}}
+    world.store.patch(PODS, "default", "two", ended, subresource="status")
+    world.store.patch(api_kinds.WORKLOADS, "default", "gang", {"spec": {"active": True}})
     world.create(group_pod("three", "gang", 2, seconds=None))
     world.until(lambda: world.get("Pod", "three")["status"]["phase"] == "Running")
     world.pass_time(30)
