@@ -173,7 +173,8 @@ class Service:
         self.last_step = self.clock.monotonic()
         if self.last_step >= self.counted + COUNT_SECONDS:
             self.counted = self.last_step
-            self.metrics.queues(self._lengths())
+            # Of the leader only: to count gangs is to ask the state, which no plan or entry would show.
+            self.metrics.queues(self._lengths() if self.loop.decides else {})
         self.loop.backend.wait(max(min(due - self.wall.now(), WAIT_SECONDS_MAX), 0.0))
         self.stop.wait(self._batch_seconds(spent))
 
