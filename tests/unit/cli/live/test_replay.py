@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from bayplan.cli.live.replay import Replaying
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.cli.live.replay import Replaying, body_of
 from bayplan.configuration.settings import DEFAULTS
-from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
+from bayplan.dialects.api import Ended, WriteOutcome
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA1, V1ALPHA2
+from bayplan.model.plan import Bind, MarkStarted, Plan
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.journal import EntryKind, FileJournal, JournalEntry, replay
 from bayplan.runtime.core.loop import Loop
-from tests.unit.runtime.controllers.scheduler.test_controller import OF_WORKLOAD, Site
+from tests.unit.runtime.controllers.scheduler.test_controller import OF_GROUP, OF_WORKLOAD, Site
 
 
 def replayed(folder: Path) -> tuple[Replaying, list[JournalEntry]]:
@@ -49,6 +54,34 @@ def test_a_replica_that_stood_by_first_replays_the_same(tmp_path: Path) -> None:
     site.run(20)
     assert "1 of 2 are there" in site.said("a")[2]
     assert replayed(tmp_path)[0].result.different == 0
+
+
+class LosesAnswers(EmbeddedBackend):
+    """Binds are made, and the answers are lost."""
+
+    def outcomes(self) -> Iterable[WriteOutcome]:
+        for one in super().outcomes():
+            is_bind = isinstance(one.write.tag, Bind)
+            yield replace(one, ended=Ended.TIMED_OUT, message="no answer") if is_bind else one
+
+
+def test_a_start_whose_binds_got_no_answer_is_recorded_again_in_the_replay(tmp_path: Path) -> None:
+    site = Site(V1ALPHA2, journal=FileJournal(tmp_path))
+    site.loop = Loop(LosesAnswers(site.store), (site.role,), site.journal)
+    site.group(V1ALPHA2, 2)
+    for name in ("a", "b"):
+        site.pod(name, **OF_GROUP)
+    site.run(30)
+    assert site.on("a", "b") != ["", ""]
+    replaying, entries = replayed(tmp_path)
+    starts = [
+        action
+        for entry in entries
+        if entry.kind is EntryKind.PLAN
+        for action in body_of(entry, Plan).actions
+        if isinstance(action, MarkStarted)
+    ]
+    assert len(starts) > 1 and replaying.result.different == 0
 
 
 def test_a_state_that_nothing_changes_adds_no_looks_to_the_journal(tmp_path: Path) -> None:
