@@ -40,7 +40,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-forecast bench-defragment bench-simulate bench-peers sim soak fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-forecast bench-defragment bench-simulate bench-peers bench-scale sim soak soak-slice kills fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -152,8 +152,22 @@ sim: $(STAMP) ## Run SEEDS simulations from seed FIRST on (of one PLAY), with fa
 		$(if $(RECORD),--record '$(RECORD)' --commit "$$(git rev-parse --short HEAD)")
 
 HOURS ?= 1
-soak: $(STAMP) ## Run all families for HOURS on a real control plane with faults; report in build/soak
-	@$(BIN)/python -m tests.soak --minutes $$(echo "$(HOURS)" | awk '{print 60 * $$1}') --seed $(SEED)
+NODES ?= 1000
+KILLS ?= 100
+# A scale that a machine with two cores bears beside other work.
+SMALL = --nodes 40 --lasts 8 --run-seconds 5 25
+
+soak: $(STAMP) ## Run all families for HOURS on a real control plane of NODES with faults; report in build/soak
+	@$(BIN)/python -m tests.soak --minutes $$(echo "$(HOURS)" | awk '{print 60 * $$1}') --nodes $(NODES) --seed $(SEED)
+
+soak-slice: $(STAMP) ## Every fault of the soak once on 40 nodes, in a few minutes; report in build/soak-slice
+	@$(BIN)/python -m tests.soak $(SMALL) --minutes 5 --every 4 --warm-up 120 --seed $(SEED) --report build/soak-slice
+
+kills: $(STAMP) ## Kill a replica, kube-apiserver and etcd KILLS times each under load; report in build/kills
+	@$(BIN)/python -m tests.soak $(SMALL) --kills $(KILLS) --every 3 --warm-up 120 --seed $(SEED) --report build/kills
+
+bench-scale: $(STAMP) ## Measure a replica on a large cluster of a real API server, and one that takes over (NODES=, PODS=)
+	@$(BIN)/python -m tests.benchmarks.scale $(if $(filter command line,$(origin NODES)),--nodes $(NODES)) $(if $(PODS),--pods $(PODS))
 
 fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API, place and the engine for SECONDS
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)

@@ -238,7 +238,7 @@ def replayed(folder: Path) -> str:
 def account_file(cluster: Cluster, namespace: str, folder: Path) -> Path:
     """A kubeconfig of the account that the replicas run under."""
     admin = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
-    token = cluster.kubectl("create", "token", "bayplan", "-n", namespace).strip()
+    token = cluster.kubectl("create", "token", "bayplan", "-n", namespace, "--duration=72h").strip()
     path = folder / "kubeconfig"
     path.write_text(json.dumps({**admin, "users": [{"name": "admin", "user": {"token": token}}]}))
     return path
@@ -261,5 +261,7 @@ def _release(site: Site) -> None:
         for one in site.cluster.get(f"{kind}.kueue.x-k8s.io")["items"]:
             if one["metadata"].get("finalizers"):
                 change = json.dumps({"metadata": {"finalizers": None}})
-                site.kubectl("patch", kind, one["metadata"]["name"], "--type=merge", "-p", change)
+                site.kubectl(
+                    "patch", f"{kind}.kueue.x-k8s.io", one["metadata"]["name"], "--type=merge", "-p", change
+                )
     site.kubectl("delete", "node", "-l", POOL)

@@ -123,13 +123,17 @@ class Recorder:
         there = {one["metadata"]["uid"] for one in found}
         for uid in [*(self.last.keys() - there)]:
             self._note(self.version, self.last[uid], gone=True)
-        for one in found:
-            known = self.last.get(one["metadata"]["uid"])
-            if known and _version(known) != _version(one):
+        changed = [one for one in found if self._known_version(one) != _version(one)]
+        for one in changed:
+            if (known := self.last.get(one["metadata"]["uid"])) is not None:
                 self._note(self.version, known, unsure=True)
-            if not known or _version(known) != _version(one):
-                self._note(_version(one), one)
+        for one in sorted(changed, key=_version):
+            self._note(_version(one), one)
         self.version, self.stale = version, False
+
+    def _known_version(self, obj: Object) -> int:
+        known = self.last.get(obj["metadata"]["uid"])
+        return _version(known) if known else 0
 
     def _watch(self, stop: threading.Event) -> None:
         where = f"{self.path}?watch=1&timeoutSeconds=20&resourceVersion={self.version}"

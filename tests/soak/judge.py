@@ -8,9 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.end_to_end.storm_checker import Checker, Object, Seen, gpus
-from tests.soak.load import NAME
+from tests.soak.load import JOB_SET, NAME, QUEUED
 
 OVER = ("Succeeded", "Failed")
+ADMITTED = tuple(f"{NAME}-{family}-" for family in (QUEUED, JOB_SET))
+"""How names of gangs begin whose pods are bound one by one, to places that were promised to all of them."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class Judge:
                 gang.there.pop(uid, None)
             else:
                 gang.there[uid] = (node, phase)
-            if not gone and node and phase not in OVER:
+            if not gone and not seen.unsure and node and phase not in OVER:
                 self.pods[uid] = (node, gpus(pod))
                 self.used[node] += gpus(pod)
                 if self.used[node] > self.room.get(node, 0):
@@ -82,9 +84,16 @@ class Judge:
                 self._torn(name, gang)
 
     def _torn(self, name: str, gang: GangState) -> None:
-        bound = sum(bool(node) and phase != "Failed" for node, phase in gang.there.values())
+        """All pods of a gang are bound, or none.
+
+        Pods of an admitted gang are bound as the Job controller makes them: one that it has not made is not
+        missing.
+        """
+        alive = [node for node, phase in gang.there.values() if phase != "Failed"]
+        bound = sum(bool(node) for node in alive)
+        wanted = min(gang.wanted, len(alive)) if name.startswith(ADMITTED) else gang.wanted
         now = time.monotonic()
-        if not 0 < bound < gang.wanted:
+        if not 0 < bound < wanted:
             gang.partial_since = None
         elif gang.partial_since is None:
             gang.partial_since = now

@@ -29,6 +29,7 @@ class Submission:
     family: str
     pods: int
     gpus: int  # of all pods
+    seconds: int  # that its pods run
     objects: tuple[tuple[str, Object], ...]  # path and object
 
 
@@ -106,7 +107,7 @@ def _queued(name: str, pods: int, each: int, run: str, dice: random.Random) -> S
     wish = dice.choice(("required", "preferred"))
     template["metadata"]["annotations"][f"{KUEUE}podset-{wish}-topology"] = dice.choice((RACK, BLOCK))
     job = _job(name, pods, template, **_queue_labels(dice))
-    return Submission(name, QUEUED, pods, pods * each, ((JOBS, job),))
+    return Submission(name, QUEUED, pods, pods * each, int(run), ((JOBS, job),))
 
 
 def _job_set(name: str, pods: int, each: int, run: str, dice: random.Random) -> Submission:
@@ -119,7 +120,7 @@ def _job_set(name: str, pods: int, each: int, run: str, dice: random.Random) -> 
         "jobset.x-k8s.io/v1alpha2", "JobSet", name, namespace="default",
         labels={NAME: name, **_queue_labels(dice)}, spec={"replicatedJobs": [part]},
     )  # fmt: skip
-    return Submission(name, JOB_SET, pods, pods * each, ((JOB_SETS, whole),))
+    return Submission(name, JOB_SET, pods, pods * each, int(run), ((JOB_SETS, whole),))
 
 
 def _kai(name: str, pods: int, each: int, run: str, _: random.Random) -> Submission:
@@ -131,7 +132,7 @@ def _kai(name: str, pods: int, each: int, run: str, _: random.Random) -> Submiss
     template["metadata"]["annotations"]["pod-group-name"] = name
     template["metadata"]["labels"]["kai.scheduler/queue"] = NAME
     job = _job(name, pods, template)
-    return Submission(name, KAI, pods, pods * each, ((GROUPS, group), (JOBS, job)))
+    return Submission(name, KAI, pods, pods * each, int(run), ((GROUPS, group), (JOBS, job)))
 
 
 def _gang(name: str, pods: int, each: int, run: str, _: random.Random) -> Submission:
@@ -143,12 +144,14 @@ def _gang(name: str, pods: int, each: int, run: str, _: random.Random) -> Submis
     template = _template(
         each, run, pods, name, schedulerName="bayplan", workloadRef={"name": name, "podGroup": "main"}
     )
-    return Submission(name, GANG, pods, pods * each, ((GANGS, group), (JOBS, _job(name, pods, template))))
+    return Submission(
+        name, GANG, pods, pods * each, int(run), ((GANGS, group), (JOBS, _job(name, pods, template)))
+    )
 
 
 def _plain(name: str, pods: int, each: int, run: str, _: random.Random) -> Submission:
     template = _template(each, run, pods, name, schedulerName="bayplan")
-    return Submission(name, PLAIN, pods, pods * each, ((JOBS, _job(name, pods, template)),))
+    return Submission(name, PLAIN, pods, pods * each, int(run), ((JOBS, _job(name, pods, template)),))
 
 
 _MAKERS: dict[str, Callable[[str, int, int, str, random.Random], Submission]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class FaultProxy:
         self.delay = 0.0
         self.status = 0
         self.requests = self.refused = 0
+        self.watches = 0  # open now
         self.address = free_address()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -59,7 +61,7 @@ class FaultProxy:
         own.load_cert_chain(self.pki / "server.crt", self.pki / "server.key")
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/{path:.*}", self._pass)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, self.address.host, self.address.port, ssl_context=own).start()
 
@@ -70,6 +72,15 @@ class FaultProxy:
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         self.requests += 1
+        if "watch" not in request.query:
+            return await self._answer(request)
+        self.watches += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self.watches -= 1
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.delay:
             await asyncio.sleep(self.delay)
         if self.status:
@@ -90,17 +101,17 @@ class FaultProxy:
                     await response.write(chunk)
                 await response.write_eof()
                 return response
-        except (ClientError, OSError):
+        except (ClientError, OSError, TimeoutError):
             if request.transport is not None:
                 request.transport.abort()  # as the server's own end would look
-            raise
+            raise asyncio.CancelledError from None  # there is no one left to answer
 
 
 class Balancer:
-    """What a Service does for webhooks: passes each connection on to the first replica that accepts it."""
+    """What a Service does for webhooks: passes each connection on to a replica that is ready."""
 
-    def __init__(self, targets: list[str]) -> None:
-        self.targets = targets
+    def __init__(self) -> None:
+        self.targets: Callable[[], list[str]] = list
         self.address = free_address()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -116,7 +127,7 @@ class Balancer:
         self._thread.join(PATIENCE)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for target in self.targets:
+        for target in self.targets():
             host, _, port = target.rpartition(":")
             try:
                 there, back = await asyncio.open_connection(host, int(port))

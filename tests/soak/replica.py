@@ -1,4 +1,7 @@
-"""`bayplan run` with a clock that can jump: a file that the environment names says by how many seconds."""
+"""`bayplan run` with a clock that can jump: a file that the environment names says by how many seconds.
+
+It keeps its whole journal, however large, so that all of it can be replayed.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import time
 from pathlib import Path
 
 from bayplan.cli.commands.main import main
+from bayplan.runtime.core.journal import FileJournal
 
 OFFSET_FILE = "BAYPLAN_SOAK_CLOCK"
 LOOK_SECONDS = 0.5
+JOURNAL_FILES = 100_000
 
 
 def jumping(path: Path) -> None:
@@ -30,7 +35,15 @@ def jumping(path: Path) -> None:
     time.time = shifted
 
 
+def keeping_the_journal() -> None:
+    """No file of the journal is deleted."""
+    defaults = FileJournal.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["files_max"] = JOURNAL_FILES
+
+
 if __name__ == "__main__":
+    keeping_the_journal()
     if name := os.environ.get(OFFSET_FILE):
         jumping(Path(name))
     sys.exit(main())

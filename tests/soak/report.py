@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from tests.soak.replicas import Sample
 
 WARM_UP = 300.0
 GROWTH_MAX = 0.05
+DESCRIPTORS_MAX = 10.0
+"""Connections for writes come and go."""
+SAMPLES_MIN = 12
 
 
 @dataclass(slots=True)
@@ -20,6 +24,7 @@ class Findings:
     commit: str = ""
     seed: int = 0
     seconds: float = 0.0
+    loaded_seconds: float = 0.0  # until the load ended
     nodes: int = 0
     submitted: dict[str, int] = field(default_factory=dict)  # by family
     finished: int = 0
@@ -30,24 +35,50 @@ class Findings:
         default_factory=list
     )  # at, share of GPUs, gangs pending
     samples: list[Sample] = field(default_factory=list)
+    restarts: list[tuple[float, str]] = field(
+        default_factory=list
+    )  # of components that did not do their part
+    replays: dict[str, str] = field(default_factory=dict)  # by replica: what `bayplan replay` says
     violations: list[str] = field(default_factory=list)
 
 
-def growth(samples: list[Sample], warm_up: float = WARM_UP) -> dict[str, float]:
-    """By life of a replica that lasted long enough: the growth of its memory after the warm-up."""
-    lives: dict[tuple[str, int], list[Sample]] = {}
+def growth(samples: list[Sample], warm_up: float = WARM_UP) -> dict[str, tuple[float, float, int]]:
+    """By life of a replica that lasted long enough: what it gained after the warm-up.
+
+    As a share of its memory, in descriptors, and in watches.
+    """
+    found = {}
+    for name, kept in _lives(samples, warm_up).items():
+        third = len(kept) // 3
+        early, late = kept[:third], kept[-third:]
+        memory = sum(one.megabytes for one in late) / sum(one.megabytes for one in early) - 1
+        descriptors = (sum(one.descriptors for one in late) - sum(one.descriptors for one in early)) / third
+        watches = min(one.watches for one in late) - max(one.watches for one in early)
+        found[name] = memory, descriptors, watches
+    return found
+
+
+def leaks(samples: list[Sample], warm_up: float = WARM_UP) -> list[str]:
+    """Lives whose memory, descriptors or watches grew."""
+    found = []
+    for name, (memory, descriptors, watches) in growth(samples, warm_up).items():
+        if memory > GROWTH_MAX:
+            found.append(f"the memory of {name} grew by {100 * memory:.1f} %")
+        if descriptors > DESCRIPTORS_MAX:
+            found.append(f"{name} gained {descriptors:.0f} descriptors")
+        if watches > 0:
+            found.append(f"{name} gained {watches} watches")
+    return found
+
+
+def _lives(samples: list[Sample], warm_up: float) -> dict[str, list[Sample]]:
+    lives: dict[str, list[Sample]] = {}
     for one in samples:
         if one.age >= warm_up:
-            lives.setdefault((one.replica, one.life), []).append(one)
-    found = {}
-    for (name, life), kept in lives.items():
-        if len(kept) < 6:
-            continue
-        third = len(kept) // 3
-        early = sum(one.megabytes for one in kept[:third]) / third
-        late = sum(one.megabytes for one in kept[-third:]) / third
-        found[f"{name} life {life}"] = late / early - 1
-    return found
+            lives.setdefault(
+                f"{one.replica} life {one.life} ({'leads' if one.leads else 'stands by'})", []
+            ).append(one)
+    return {name: kept for name, kept in lives.items() if len(kept) >= SAMPLES_MIN}
 
 
 def write(findings: Findings, folder: Path) -> None:
@@ -81,22 +112,27 @@ def write(findings: Findings, folder: Path) -> None:
     figure.savefig(folder / "soak.png", dpi=100)
 
 
-def told(findings: Findings) -> str:
+def told(findings: Findings, warm_up: float = WARM_UP) -> str:
     """The summary in the terminal."""
     families = ", ".join(f"{count} {name}" for name, count in sorted(findings.submitted.items()))
-    grown = growth(findings.samples)
+    kinds = Counter(what.partition(" for ")[0] for _, what in findings.faults)
+    grown = growth(findings.samples, warm_up)
+    memory = ", ".join(f"{name} {100 * value:+.1f} %" for name, (value, _, _) in grown.items())
+    samples = findings.samples
     lines = [
-        f"{findings.seconds / 60:.0f} minutes, {findings.nodes:,} nodes, seed {findings.seed}, "
-        f"commit {findings.commit}",
+        f"{findings.seconds / 60:.0f} minutes, {findings.loaded_seconds / 60:.0f} of them with load; "
+        f"{findings.nodes:,} nodes, seed {findings.seed}, commit {findings.commit}",
         f"gangs submitted: {families}; finished: {findings.finished}",
         f"longest time that a gang took beside its run time: {findings.slowest_seconds:.0f} s",
-        f"faults: {len(findings.faults)}; events judged: {findings.events:,}",
-        f"descriptors of a replica: at most {max((one.descriptors for one in findings.samples), default=0)}",
-        "memory after warm-up: "
-        + (
-            ", ".join(f"{name} {100 * value:+.1f} %" for name, value in grown.items())
-            or "no life was long enough"
-        ),
+        f"events judged: {findings.events:,}; faults: {len(findings.faults)}",
+        *(f"  {count} × {what}" for what, count in sorted(kinds.items())),
+        f"components started again by the soak: {len(findings.restarts)}",
+        *(f"  {what} ({at:.0f} s)" for at, what in findings.restarts[:20]),
+        f"of a replica, at most: {max((one.megabytes for one in samples), default=0):.0f} MB, "
+        f"{max((one.descriptors for one in samples), default=0)} descriptors, "
+        f"{max((one.watches for one in samples), default=0)} watches",
+        f"memory after {warm_up:.0f} s of warm-up: {memory or 'no life was long enough'}",
+        *(f"replay of {name}: {text}" for name, text in findings.replays.items()),
         f"violations: {len(findings.violations)}",
         *(f"  {one}" for one in findings.violations[:50]),
     ]

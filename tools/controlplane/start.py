@@ -70,19 +70,26 @@ def up(
     *,
     scheduler: bool = False,
     dies_with_us: bool = False,
+    store: Path | None = None,
     out: TextIO | None = None,
 ) -> Cluster:
-    """Build what is missing, start everything, wait until it is ready."""
+    """Build what is missing, start everything, wait until it is ready.
+
+    With `store`, a folder that etcd wrote before, the API has the objects of that one, and no controllers
+    run that would change them; an empty or missing folder means a new store without controllers.
+    """
     kube, state, out = check_version(kube), (state or default_state()).absolute(), out or sys.stderr
     programs = build(kube, (*NEEDED, SCHEDULER) if scheduler else NEEDED, out)
     began = time.monotonic()
     _make_room(state)
+    if store is not None and store.exists():
+        shutil.copytree(store, state / "etcd")
     site = Site(state, _free_ports(), switches(kube))
     _write_identities(site)
     cluster = Cluster(kube, state, site.api, programs[KUBECTL.name], dict(site.ports))
     save(cluster)
     try:
-        for group in _groups(site, scheduler=scheduler):
+        for group in _groups(site, scheduler=scheduler)[: None if store is None else 2]:
             if any(component.program is JOBSET for component in group):
                 _install_jobset(cluster, site)
             for component in group:
@@ -98,7 +105,12 @@ def up(
 
 @contextmanager
 def control_plane(
-    kube: str = DEFAULT_KUBE, state: Path | None = None, *, scheduler: bool = False, out: TextIO | None = None
+    kube: str = DEFAULT_KUBE,
+    state: Path | None = None,
+    *,
+    scheduler: bool = False,
+    store: Path | None = None,
+    out: TextIO | None = None,
 ) -> Iterator[Cluster]:
     """A control plane that lasts as long as the block, and no longer than this process."""
     with ExitStack() as stack:
@@ -106,7 +118,7 @@ def control_plane(
             state = Path(tempfile.mkdtemp(prefix="bayplan-cluster-"))
             stack.callback(shutil.rmtree, state, ignore_errors=True)
         stack.callback(down, state)
-        yield up(kube, state, scheduler=scheduler, dies_with_us=True, out=out)
+        yield up(kube, state, scheduler=scheduler, dies_with_us=True, store=store, out=out)
 
 
 def restart(cluster: Cluster, program: Program, down_seconds: float = 0.0) -> Cluster:

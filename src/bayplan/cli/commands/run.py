@@ -301,7 +301,7 @@ def _schedule(
     loop = _loop(
         backend, options, grouper, journal, metrics, admission_metrics, election, clock, contained, spans
     )
-    service = Service(loop, clock, metrics, stop)
+    service = Service(loop, clock, metrics, stop, logs.logger("run").warning)
     shutdown.opened("the writes in flight", service.finish)
     alive = {"loop": health.steps(clock, lambda: service.last_step)}
     ready = {"watches": health.synced(lambda: service.loop.unsynced)}

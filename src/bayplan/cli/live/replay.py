@@ -18,7 +18,7 @@ from bayplan.runtime.controllers.provisioning.controller import ProvisioningCont
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.containment import Containment
-from bayplan.runtime.core.controller import Controller, Settled
+from bayplan.runtime.core.controller import Controller, Look, Settled
 from bayplan.runtime.core.deciding import Deciding, Failure
 from bayplan.runtime.core.journal import Damaged, EntryKind, JournalEntry
 
@@ -76,6 +76,9 @@ class Replaying:
                 controller.settle(body_of(entry, Settled), entry.now)
             case EntryKind.ASSUMED | EntryKind.PLAN:
                 controller.assume(body_of(entry, Plan), entry.now)
+            case EntryKind.LOOK:
+                look: Look = body_of(entry, Look)
+                (controller.snapshot if look is Look.HEADS else controller.next_due)(entry.now)
 
     def controller_of(self, entry: JournalEntry) -> Controller:
         name = entry.role or SchedulerController.name

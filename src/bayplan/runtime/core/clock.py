@@ -18,6 +18,10 @@ else:
     _monotonic = time.monotonic
 
 
+SLEW = 0.1  # of the time that passes: how fast the loop's time approaches a clock that was set
+APART_SECONDS = 5.0  # a larger difference is logged
+
+
 class Clock(Protocol):
     """Where the runtime reads the time."""
 
@@ -42,6 +46,41 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))
+
+
+class SteadyWall:
+    """Wall time for the loop, which measures delays with it: never goes back, and never jumps.
+
+    It runs with the monotonic clock, and approaches the system clock by a tenth of the time that passes. If
+    the loop followed a clock that is set back by an hour, every backoff would last an hour longer; if it
+    followed one that is set forward, timeouts would end that have not passed.
+    """
+
+    def __init__(self, clock: Clock, note: Callable[[str], None] = lambda sentence: None) -> None:
+        self._clock, self._note = clock, note
+        self._at, self._wall = clock.monotonic(), clock.wall()
+        self._apart = False
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        at = self._clock.monotonic()
+        passed, self._at = at - self._at, at
+        apart = self._clock.wall() - (self._wall + passed)
+        most = SLEW * passed
+        self._wall += passed + max(-most, min(apart, most))
+        self._tell(apart)
+        return self._wall
+
+    def _tell(self, apart: float) -> None:
+        if self._apart != (abs(apart) > APART_SECONDS):
+            self._apart = not self._apart
+            set_to = f"{'forward' if apart > 0 else 'back'} by {abs(apart):.0f} s"
+            self._note(
+                f"the clock of this machine was set {set_to}; "
+                "delays last as long as before, and times follow slowly"
+                if self._apart
+                else "the times of the loop are those of the clock again"
+            )
 
 
 class VirtualClock:

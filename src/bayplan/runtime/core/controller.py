@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
@@ -59,6 +60,13 @@ class DecisionFault:
     id: str = ""
     seconds: float = 0.0  # the time budget that ran out
     so_far: object = None  # the result so far
+
+
+class Look(StrEnum):
+    """What a state was asked for at a time; it works out then what changes mean for gangs."""
+
+    HEADS = "heads"  # the gangs to decide on; there were none
+    DUE = "due"  # when something is due
 
 
 class Controller(Protocol):

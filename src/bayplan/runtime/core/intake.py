@@ -31,6 +31,7 @@ class EventIntake:
         self.quarantine = Quarantine()
         self.latest = LatestObjects()
         self.rejected: dict[Subject, Change] = {}  # changes that could not be applied
+        self.unseen = False  # the state has changed since it was last asked what is due
 
     def apply_events(self, events: Iterable[Event], now: float) -> None:
         """Decode events, record and apply the changes."""
@@ -115,6 +116,7 @@ class EventIntake:
                 self.containment.failed(error, "journal", *_titled(change))
 
     def _apply(self, changes: Sequence[Change], now: float) -> None:
+        self.unseen = self.unseen or bool(changes)
         if self.rejected:
             changes = [change for change in changes if not self._is_rejected(change)]
         try:
@@ -156,6 +158,7 @@ class EventIntake:
 
     def _build(self, now: float) -> None:
         """Reset the state and apply the latest change of every object."""
+        self.unseen = True
         known = [Started(), *self.latest]
         self._record(known, now)
         try:

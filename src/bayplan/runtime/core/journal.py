@@ -37,6 +37,7 @@ class EntryKind(StrEnum):
     OUTCOME = "outcome"
     FAILURE = "failure"  # an error while deciding on a gang, just before the plan that rejects it
     ASSUMED = "assumed"  # the plan that a rebuilt state assumes again
+    LOOK = "look"  # a changed state was asked what is due, without a plan: delays of gangs count from then on
 
 
 class Sync(StrEnum):

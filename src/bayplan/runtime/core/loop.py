@@ -15,7 +15,7 @@ from bayplan.model.plan import Action, Plan
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
-from bayplan.runtime.core.controller import Controller, Recorder, Settled
+from bayplan.runtime.core.controller import Controller, Look, Recorder, Settled
 from bayplan.runtime.core.deciding import Deciding
 from bayplan.runtime.core.intake import EventIntake
 from bayplan.runtime.core.spans import NO_SPANS, Spans
@@ -69,6 +69,8 @@ class Loop:
         }
         self.deciding = Deciding(journal, self.containment, self.observer.stopwatch, self.observer.watched)
         self.started = False
+        self.decides = False  # in the last step it was synced and allowed to write
+        self.due: dict[str, float] = {}  # by controller: when its state is due without any event
         self.paused_until: dict[str, float] = {}  # by controller: until when it does not decide
         self.backoff: Backoff[str] = Backoff()
         for controller in self.controllers:
@@ -87,7 +89,8 @@ class Loop:
         """Run one step; returns when to call it next."""
         self.apply_events(now)
         self.settle_all(now)
-        if not self.synced or not self.may_write(now):
+        self.decides = self.synced and self.may_write(now)
+        if not self.decides:
             return now + 1.0
         again = min((intake.quarantine.next_due() for intake in self.intakes.values()), default=now)
         return min(again, *(self._round(controller, now) for controller in self.controllers))
@@ -132,6 +135,7 @@ class Loop:
         """Whether there was a gang to decide on."""
         view = controller.snapshot(now)
         if view is None:
+            self._record_look(controller, Look.HEADS, now)
             return False
         with self.observer.spans.span("decide", role=controller.name) as span:
             plan = self._carry_out(controller, view, now, elapsed)
@@ -152,6 +156,7 @@ class Loop:
         with self.containment.unit("log", controller.name):
             self.observer.planned(controller.name, plan, now)
         try:
+            self.intakes[controller.name].unseen = True
             controller.assume(plan, now)
         except Exception:
             self.intakes[controller.name].rebuild(now)
@@ -182,10 +187,21 @@ class Loop:
 
     def _next_due(self, controller: Controller, now: float) -> float:
         try:
-            return controller.next_due(now)
+            due = controller.next_due(now)
         except Exception as error:
             self.containment.failed(error, "reconcile", controller.name)
             return now + 1.0
+        self._record_look(controller, Look.DUE, now)
+        self.due[controller.name] = due
+        return due
+
+    def _record_look(self, controller: Controller, look: Look, now: float) -> None:
+        """A changed state counts the delays of gangs from when it is asked: a replay has to ask as well."""
+        intake = self.intakes[controller.name]
+        is_due = look is Look.HEADS and now >= self.due.get(controller.name, now)
+        if controller.has_state and (intake.unseen or is_due):
+            intake.unseen = False
+            self.journal.record(now, "look", look, controller.name)
 
     def _settle(self, outcome: WriteOutcome, now: float) -> None:
         action = outcome.write.tag
@@ -203,6 +219,7 @@ class Loop:
         gang = settled.action.gang
         with self.containment.unit("settle", gang.kind, f"{gang.namespace}/{gang.name}"):
             self.journal.record(now, "outcome", settled, controller.name)
+            self.intakes[controller.name].unseen = True
             controller.settle(settled, now)
             if controller.has_state:
                 self.intakes[controller.name].apply_changes(controller.peer_outcome(settled), now)

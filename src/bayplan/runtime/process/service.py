@@ -13,7 +13,7 @@ from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, Report
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.clock import Clock, timer
+from bayplan.runtime.core.clock import Clock, SteadyWall, timer
 from bayplan.runtime.core.containment import SLOW_SECONDS
 from bayplan.runtime.core.loop import Loop, Observer
 from bayplan.runtime.core.spans import NO_SPANS, Spans
@@ -132,9 +132,17 @@ def _title(gang: Ref) -> str:
 class Service:
     """Calls `step` when an event arrives or work is due, until it is stopped."""
 
-    def __init__(self, loop: Loop, clock: Clock, metrics: Metrics, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        metrics: Metrics,
+        stop: threading.Event,
+        note: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
         assert isinstance(loop.backend, Metered)
         self.backend = loop.backend
+        self.wall = SteadyWall(clock, note)
         self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
         self.last_step = clock.monotonic()
         self.counted = -COUNT_SECONDS
@@ -159,14 +167,15 @@ class Service:
     def _step(self) -> None:
         elapsed = timer(self.clock)
         with self.loop.observer.spans.span("step"):
-            due = self.loop.step(self.clock.wall())
+            due = self.loop.step(self.wall.now())
         spent = elapsed()
         self.metrics.stepped(spent, self.clock.wall())
         self.last_step = self.clock.monotonic()
         if self.last_step >= self.counted + COUNT_SECONDS:
             self.counted = self.last_step
-            self.metrics.queues(self._lengths())
-        self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
+            # Of the leader only: to count gangs is to ask the state, which no plan or entry would show.
+            self.metrics.queues(self._lengths() if self.loop.decides else {})
+        self.loop.backend.wait(max(min(due - self.wall.now(), WAIT_SECONDS_MAX), 0.0))
         self.stop.wait(self._batch_seconds(spent))
 
     def _batch_seconds(self, spent: float) -> float:
@@ -178,7 +187,7 @@ class Service:
         """Wait for the writes in flight, and handle their outcomes."""
         end = self.clock.monotonic() + seconds
         while self.backend.in_flight and self.clock.monotonic() < end:
-            self.loop.settle_all(self.clock.wall())
+            self.loop.settle_all(self.wall.now())
             self.backend.wait(0.1)
 
     def _lengths(self) -> dict[tuple[str, str], int]:

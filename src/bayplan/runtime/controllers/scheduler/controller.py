@@ -13,13 +13,7 @@ from bayplan.dialects.kube.devices.resolution import with_claim_names
 from bayplan.dialects.kube.encode import writes as gang_writes
 from bayplan.dialects.kube.encode.gang_messages import ERROR, reason
 from bayplan.dialects.registry import KINDS, SCHEDULER, PodSpecCache, SchedulerDialects
-from bayplan.model.change import (
-    Change,
-    GangSpecLost,
-    GangSpecSeen,
-    PodLost,
-    PodSeen,
-)
+from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, PodLost, PodSeen, Started
 from bayplan.model.gang import Ref
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import (
@@ -170,6 +164,17 @@ class SchedulerController:
 
     def assume(self, plan: Plan, now: float) -> None:
         self.state.assume(plan, now)
+        self._await_binds(plan)
+
+    def _await_binds(self, plan: Plan) -> None:
+        """Note which binds the records of starts wait for; not in encode, which no replay calls."""
+        started = {action.gang: action for action in plan.actions if isinstance(action, MarkStarted)}
+        self.starts |= {gang: (action, set()) for gang, action in started.items()}
+        for action in plan.actions:
+            if isinstance(action, Bind):
+                gang = action.gang
+                if gang in started or self.dialects.of(gang).starts_in_parts(gang):
+                    self.starts.setdefault(gang, (MarkStarted(gang), set()))[1].add(action.pod.key)
 
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
         failed = set[Ref]()
@@ -184,33 +189,23 @@ class SchedulerController:
             self.bindings_in_flight += sum(isinstance(write.tag, Bind) for write in writes)
             yield from writes
         started = {action.gang for action in plan.actions if isinstance(action, MarkStarted)}
-        bound_pods: dict[Ref, set[PodKey]] = {}
         for action in plan.actions:
             if isinstance(action, Bind):
                 self.publisher.drop(action.pod.key)
-                bound_pods.setdefault(action.gang, set()).add(action.pod.key)
                 continue
             where = ("encode", action.gang.kind, f"{action.gang.namespace}/{action.gang.name}")
-            writes, done = self.containment.attempt(self._encoded(action, bound_pods, started, now), *where)
+            writes, done = self.containment.attempt(self._encoded(action, started, now), *where)
             yield from writes
             if not done and not writes:
                 self.unwritten.append(action)
-        for gang, pods in bound_pods.items():
-            if self.dialects.of(gang).starts_in_parts(gang):
-                start, awaited = self.starts.get(gang, (MarkStarted(gang), set()))
-                self.starts[gang] = start, awaited | pods
 
-    def _encoded(
-        self, action: Action, bound_pods: Mapping[Ref, set[PodKey]], started: set[Ref], now: float
-    ) -> Iterator[Write]:
-        """The writes of one action."""
+    def _encoded(self, action: Action, started: set[Ref], now: float) -> Iterator[Write]:
+        """The writes of one action. The start of a gang is recorded later, once its pods are bound."""
         match action:
             case Nominate():
                 yield gang_writes.nominate_write(action)
             case PreemptPod():
                 yield from gang_writes.preempt_writes(action, now)
-            case MarkStarted():
-                self.starts[action.gang] = action, bound_pods.get(action.gang, set())
             case ReportUnschedulable():
                 self._reject(action, now, started)
 
@@ -284,6 +279,8 @@ class SchedulerController:
     def _bound(self, action: Bind, ended: str, now: float) -> None:
         """Record the start of a gang only once all its pods are bound: a record is never withdrawn."""
         start, awaited = self.starts[action.gang]
+        if not awaited:
+            return  # all are bound, the start is recorded in this step
         awaited.discard(action.pod.key)
         if ended != "done":
             del self.starts[action.gang]
@@ -324,9 +321,9 @@ class SchedulerController:
         """Drop notices for pods that have a node or are deleted."""
         for change in changes:
             match change:
-                case PodSeen(pod) if pod.ours and not pod.pending:
-                    self.publisher.drop(pod.key)
-                case PodLost(key):
+                case Started():
+                    self.starts.clear()  # the state, too, forgets that they are to be recorded
+                case PodSeen(Pod(key=key, ours=True, pending=False)) | PodLost(key):
                     self.publisher.drop(key)
                 case GangSpecLost(ref):
                     self.publisher.drop(ref)
@@ -390,7 +387,10 @@ class SchedulerController:
         dialect = self.dialects.of(gang)
         if (shown := dialect.status_reason(report)) is not None:
             self.statuses.set_pending(gang, shown, report.message, now)
-        yield from dialect.pending_writes(report, self._facts(gang), now)
+        writes = dialect.pending_writes(report, self._facts(gang), now)
+        # If its pods say so already, the replica that led before has announced it.
+        known = {pod.message for pod in report.action.pods if not pod.gated} == {report.message}
+        yield from (write for write in writes if not known or write.kind.kind != "Event")
 
 
 def _publish_pod(pod: Pod, code: str, text: str, now: float) -> Iterator[Write]:

@@ -1,0 +1,297 @@
+"""`make bench-scale`: a replica on a large cluster of a real API server, and one that takes over from it.
+
+No controllers run beside it, so every write but those to Leases is Bayplan's, or one that is made here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from bayplan.backends.remote.kubeconfig import load
+from tests.benchmarks.gang_load import PODS, Object, ask_all, load_pod
+from tests.benchmarks.scale_world import NAMESPACE, store
+from tests.end_to_end.storm import Api
+from tests.support.listening import free_address
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.plan import Trouble
+from tools.controlplane.start import control_plane
+
+READY_SECONDS = 900.0
+QUIET_SECONDS = 10.0
+"""Without a write until everything counts as settled."""
+AGAIN_SECONDS_MAX = 5.0
+"""From the Lease to the first decision."""
+MEMORY_MAX = 4096.0
+"""Megabytes of a replica on 100,000 nodes."""
+EVENT_SECONDS = 20.0
+"""At the rate that is asked for; a busy machine takes longer."""
+IN_FLIGHT = 32
+STEPS = re.compile(r'bayplan_step_seconds_bucket\{le="([^"]+)"\} (\S+)')
+WRITTEN = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+UNCOUNTED = {"leases"}
+Counts = Counter[tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class Row:
+    """What was measured on one cluster."""
+
+    nodes: int
+    pods: int
+    ready_seconds: float = 0.0  # from the start of the process until it knows all objects
+    ready_cpu_seconds: float = 0.0
+    megabytes: float = 0.0  # of a replica that leads
+    standby_megabytes: float = 0.0
+    lease_seconds: float = 0.0  # from the kill of the leader until the other one has the Lease
+    again_seconds: float = 0.0  # from then until a pod is bound
+    cold_ready_seconds: float = 0.0  # of a replica that starts when there is no other
+    cold_again_seconds: float = 0.0  # from its Lease until a pod is bound
+    event_rate: float = 0.0
+    step_p99: float = 0.0  # upper bound of the bucket, seconds
+    repeated: dict[str, int] = field(default_factory=dict)  # writes after it, beside the pod's
+    cold_repeated: dict[str, int] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=20_000)
+    parser.add_argument("--events", type=int, default=1000, help="for each second (%(default)s)")
+    parser.add_argument("--report", type=Path, default=Path("build/bench/scale.json"))
+    wishes = parser.parse_args()
+    kept = store(wishes.nodes, wishes.pods)
+    with (
+        tempfile.TemporaryDirectory(prefix="bayplan-scale-") as name,
+        control_plane(state=Path(name) / "cluster", store=kept) as cluster,
+    ):
+        row = measured(cluster, Path(name), Row(wishes.nodes, wishes.pods), wishes.events)
+    print(told(row))
+    wishes.report.parent.mkdir(parents=True, exist_ok=True)
+    wishes.report.write_text(json.dumps(asdict(row), indent=1) + "\n")
+    return 1 if row.missed else 0
+
+
+def measured(cluster: Cluster, folder: Path, row: Row, events: int) -> Row:
+    api = Api.of(cluster)
+    with replica(cluster, folder / "a.log") as first:
+        row.ready_seconds, row.ready_cpu_seconds = first.wait_ready(), first.cpu()
+        print(f"ready after {row.ready_seconds:.1f} s", flush=True)
+        settle(api)
+        row.megabytes = first.megabytes()
+        if events:
+            row.event_rate, row.step_p99 = _under_events(cluster, row, first, events)
+            settle(api)
+        with replica(cluster, folder / "b.log") as second:
+            second.wait_ready()
+            settle(api)
+            row.standby_megabytes = second.megabytes()
+            row.lease_seconds, row.again_seconds, row.repeated = taken_over(
+                cluster, api, first, second, "warm"
+            )
+            second.process.kill()
+            second.process.wait()
+            with replica(cluster, folder / "c.log") as third:
+                row.cold_ready_seconds = third.wait_ready()
+                _, row.cold_again_seconds, cold = taken_over(cluster, api, None, third, "cold")
+                row.cold_repeated = cold
+    row.missed = _missed(row)
+    return row
+
+
+@dataclass(slots=True)
+class Running:
+    """A process of `bayplan run`."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+    began: float
+
+    def wait_ready(self) -> float:
+        """The seconds from its start until it knows all objects."""
+        end = self.began + READY_SECONDS
+        while not self._answers("/readyz?exclude=leader"):
+            assert self.process.poll() is None and time.monotonic() < end, "the replica is not ready"
+            time.sleep(0.1)
+        return time.monotonic() - self.began
+
+    def _answers(self, path: str) -> bool:
+        try:
+            return bool(self.text(path))
+        except OSError:
+            return False
+
+    def text(self, path: str) -> str:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://{self.address}{path}", timeout=30) as answer:
+            found: str = answer.read().decode()
+            return found
+
+    def megabytes(self) -> float:
+        """Resident now."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
+
+    def cpu(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def replica(cluster: Cluster, log: Path) -> Iterator[Running]:
+    """All default roles, with an election."""
+    address = str(free_address())
+    command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={cluster.kubeconfig}"]
+    command += [f"--namespace={NAMESPACE}", f"--listen={address}", "--log-level=warning"]
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+    try:
+        yield Running(process, address, time.monotonic())
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+# ── taking over ────────────────────────────────────────────────────────────────────────────────────
+
+
+def taken_over(
+    cluster: Cluster, api: Api, leader: Running | None, other: Running, name: str
+) -> tuple[float, float, dict[str, int]]:
+    """Kill the leader: seconds until the other one has the Lease, and from then until it has bound a pod.
+
+    And the writes since then, beside the pod and its binding.
+    """
+    access_pod = load_pod(f"probe-{name}", "bayplan", 0)
+    before, killed = written(api), time.time()
+    if leader is not None:
+        leader.process.kill()
+        leader.process.wait()
+    api.ask("POST", PODS, access_pod)
+    while not api.ask("GET", f"{PODS}/probe-{name}")["spec"].get("nodeName"):
+        assert other.process.poll() is None and time.time() < killed + READY_SECONDS, "no pod is bound"
+        time.sleep(0.05)
+    bound = time.time()
+    acquired = _acquired(cluster)
+    settle(api)
+    writes = written(api)
+    writes.subtract(before)
+    own = {("POST", "pods", ""), ("POST", "pods", "binding"), ("POST", "events", "")}
+    return (
+        acquired - killed,
+        bound - acquired,
+        {" ".join(key).strip(): count for key, count in writes.items() if count > (key in own)},
+    )
+
+
+def _acquired(cluster: Cluster) -> float:
+    for lease in cluster.get("leases", "-n", NAMESPACE)["items"]:
+        return datetime.fromisoformat(lease["spec"]["acquireTime"]).timestamp()
+    raise Trouble("there is no Lease of Bayplan")
+
+
+def settle(api: Api) -> None:
+    """Wait until nothing is written any more."""
+    before, since = written(api), time.monotonic()
+    while time.monotonic() - since < QUIET_SECONDS:
+        time.sleep(1.0)
+        if (now := written(api)) != before:
+            before, since = now, time.monotonic()
+
+
+def written(api: Api) -> Counts:
+    """Writes that succeeded, by verb, resource and subresource, as the API server counts them."""
+    with api.asked("GET", "/metrics") as answer:
+        text = answer.read().decode()
+    found = Counts()
+    for labels, value in WRITTEN.findall(text):
+        of = dict(LABEL.findall(labels))
+        if of["verb"] in WRITES and of["code"].startswith("2") and of["resource"] not in UNCOUNTED:
+            found[of["verb"], of["resource"], of["subresource"]] += int(float(value))
+    return found
+
+
+WRITES = {"POST", "PUT", "PATCH", "DELETE", "APPLY", "CREATE", "UPDATE"}
+
+
+# ── events ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _under_events(cluster: Cluster, row: Row, leader: Running, rate: int) -> tuple[float, float]:
+    """Change pods so often; the rate that was reached, and the upper end of the 99th percentile."""
+    access, before = load(cluster.kubeconfig, None), _steps(leader)
+    count, began = int(rate * EVENT_SECONDS), time.monotonic()
+    ask_all(
+        access,
+        [("PATCH", f"{PODS}/bound-{number % row.pods:06d}", _annotation(number)) for number in range(count)],
+        IN_FLIGHT,
+    )
+    reached = count / (time.monotonic() - began)
+    after = _steps(leader)
+    counts = {edge: after[edge] - before.get(edge, 0.0) for edge in after}
+    total = max(counts.values())
+    return reached, min(edge for edge, count in counts.items() if count >= 0.99 * total)
+
+
+def _annotation(number: int) -> Object:
+    return {"metadata": {"annotations": {"bench": str(number)}}}
+
+
+def _steps(leader: Running) -> dict[float, float]:
+    return {float(edge): float(count) for edge, count in STEPS.findall(leader.text("/metrics"))}
+
+
+# ── report ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _missed(row: Row) -> list[str]:
+    found = []
+    for name, seconds in (("warm", row.again_seconds), ("cold", row.cold_again_seconds)):
+        if seconds > AGAIN_SECONDS_MAX:
+            found.append(
+                f"{name}: decides {seconds:.1f} s after the Lease, not within {AGAIN_SECONDS_MAX:g} s"
+            )
+    for name, writes in (("warm", row.repeated), ("cold", row.cold_repeated)):
+        if writes:
+            found.append(f"{name}: writes that nothing asked for: {writes}")
+    if row.megabytes > MEMORY_MAX:
+        found.append(f"a replica has {row.megabytes:,.0f} MB, not {MEMORY_MAX:,.0f}")
+    return found
+
+
+def told(row: Row) -> str:
+    """The table."""
+    lines = [
+        f"{row.nodes:,} nodes, {row.pods:,} bound pods; roles admission, scheduler and webhooks",
+        f"  time to ready          {row.ready_seconds:8.1f} s ({row.ready_cpu_seconds:.1f} s of CPU)",
+        f"  memory, leader         {row.megabytes:8,.0f} MB",
+        f"  memory, standby        {row.standby_megabytes:8,.0f} MB",
+        f"  kill -9 to Lease       {row.lease_seconds:8.1f} s",
+        f"  Lease to first binding {row.again_seconds:8.2f} s (standby), "
+        f"{row.cold_again_seconds:.2f} s (started anew, ready after {row.cold_ready_seconds:.1f} s)",
+        f"  step p99               {1000 * row.step_p99:8.0f} ms at most, at {row.event_rate:,.0f} events/s",
+        f"  writes after the take-over, beside the pod's: {row.repeated or 'none'} (standby), "
+        f"{row.cold_repeated or 'none'} (started anew)",
+        *(f"  missed: {one}" for one in row.missed),
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

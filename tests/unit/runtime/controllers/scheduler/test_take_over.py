@@ -1,0 +1,34 @@
+"""A replica that takes over finds everything written already, and writes nothing again."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.core.loop import Loop
+from tests.support.pod_site import EVENTS, PODS
+from tests.unit.runtime.controllers.scheduler.test_controller import OF_WORKLOAD, Site
+
+
+def versions(site: Site) -> dict[str, str]:
+    """What a write would change: the version of every pod, and the events there are."""
+    items = [*site.store.list(PODS).items, *site.store.list(EVENTS).items]
+    return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in items}
+
+
+@pytest.mark.parametrize("pods", [2, 3])
+def test_a_gang_that_waits_is_not_announced_again(pods: int) -> None:
+    """Neither one that does not fit, nor one that lacks pods."""
+    site = Site(V1ALPHA1)
+    site.pod("runs")
+    site.workload(3)
+    for number in range(pods):
+        site.pod(f"p{number}", cpu=4, **OF_WORKLOAD)
+    site.run(60)
+    assert len(site.events("w")) == 1, "the gang was announced once"
+    before = versions(site)
+    site.loop = Loop(EmbeddedBackend(site.store), (SchedulerController(),), site.journal)
+    site.run(60)
+    assert versions(site) == before
