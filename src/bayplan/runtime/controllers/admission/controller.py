@@ -101,7 +101,7 @@ class AdmissionController:
         # in shadow mode nothing is written, and waiting for a finalizer would never end
         self.dialects = AdmissionDialects(
             counting, protects=not shadow, binding_filters=self.profile.binding_filters,
-            pod_specs=cluster.only(PodSpecCache),
+            pod_specs=cluster.only(PodSpecCache), detailed_reasons=self.profile.detailed_reasons,
         )  # fmt: skip
         self.kinds = self.dialects.kinds
         self.dialect = self.dialects.queues
