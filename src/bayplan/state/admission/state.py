@@ -285,7 +285,7 @@ class AdmissionState:
 
     def _check_taken(self) -> None:
         """Gangs that have lost hosts to other pods are placed again, or evicted."""
-        found = [entry for ref in self.taken.check() if (entry := self.pending.entries.get(ref)) is not None]
+        found = [entry for ref in self.taken.check() if (entry := self.pending.entries.get(ref))]
         for entry in sorted(found, key=lambda entry: entry.rank):
             entry.has_started = self.taken.may_move(entry.queued_gang.gang.source)
             self._update_state(entry)
@@ -309,19 +309,16 @@ class AdmissionState:
         return AdmissionSnapshot(
             self.usage.quota_tree().copy(),
             supplies,
-            self.config.flavors,
-            self.config.queues,
-            self.config.checks,
+            self.config.flavors, self.config.queues, self.config.checks,
             self.usage.by_queue,
             frozenset(self.inactive_queues()),
             tuple(heads),
             dict(self.reservations.by_topology),
-            self.usage.by_gang,
-            self.usage.known,
+            self.usage.by_gang, self.usage.known,
             self.numa.stocks(supplies),
             self.binding.view(),
             self.taken.domains.all(),
-        )
+        )  # fmt: skip
 
     def inactive_queues(self) -> Iterator[str]:
         """The queues that admit no gang."""
