@@ -147,6 +147,50 @@ def test_a_definition_of_somebody_else_is_left_alone(installed: Cluster) -> None
     assert labels["app.kubernetes.io/part-of"] == "somebody-else"
 
 
+def of_kueue(plural: str, kind: str) -> dict[str, Any]:
+    """A definition as Kueue installs it: two versions, converted by a Service of Kueue."""
+    service = {"name": "kueue-webhook-service", "namespace": "kueue-system", "path": "/convert"}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    versions = [
+        {"name": name, "served": True, "storage": name == "v1beta2", "schema": {"openAPIV3Schema": schema}}
+        for name in ("v1beta1", "v1beta2")
+    ]
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.kueue.x-k8s.io"},
+        "spec": {
+            "group": "kueue.x-k8s.io", "scope": "Cluster", "names": names, "versions": versions,
+            "conversion": {"strategy": "Webhook", "webhook": webhook},
+        },
+    }  # fmt: skip
+
+
+def test_definitions_of_kueue_are_taken_over_on_demand(installed: Cluster) -> None:
+    left_over, ours = "multikueueclusters.kueue.x-k8s.io", "cohorts.kueue.x-k8s.io"
+    installed.kubectl("delete", "crd", ours)
+    installed.apply(of_kueue("multikueueclusters", "MultiKueueCluster"), of_kueue("cohorts", "Cohort"))
+    try:
+        assert install(installed).returncode == 0
+        for name in (left_over, ours):
+            conversion = installed.get("crd", name)["spec"]["conversion"]
+            assert conversion["webhook"]["clientConfig"]["service"]["name"] == "kueue-webhook-service"
+        tried = install(installed, "--take-over-crds", "--dry-run")
+        assert f"{left_over} would be served in its stored version only" in tried.stdout
+        done = install(installed, "--take-over-crds")
+        assert done.returncode == 0, done.stderr
+        service = installed.get("crd", ours)["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
+        assert (service["namespace"], service["name"]) == (HOME, "bayplan-webhooks")
+        spec = installed.get("crd", left_over)["spec"]
+        assert spec["conversion"] == {"strategy": "None"}
+        assert {one["name"]: one["served"] for one in spec["versions"]} == {"v1beta1": False, "v1beta2": True}
+        assert left_over not in install(installed, "--take-over-crds").stdout, "it is done once"
+    finally:
+        installed.kubectl("delete", "crd", left_over)
+
+
 def test_who_may_not_install_is_told_so(installed: Cluster, kubeconfig: Path) -> None:
     command = [
         sys.executable,

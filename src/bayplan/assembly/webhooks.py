@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bayplan.backends.conversion import convert
+from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kueue.conversion.versions import CONVERTED
 from bayplan.dialects.registry import reviews
@@ -17,7 +18,7 @@ from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import UNCONTAINED, Containment, SupervisedThread
 from bayplan.runtime.telemetry.metrics import Metrics
 from bayplan.runtime.webhooks.admission_review import Handlers, Registry
-from bayplan.runtime.webhooks.certificate_rotation import TRUSTING, CertificateKeeper, trusting
+from bayplan.runtime.webhooks.certificate_rotation import DEFINITION, TRUSTING, CertificateKeeper, trusting
 from bayplan.runtime.webhooks.certificates import Served, reload, server_context
 from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.metrics_server import CertificateFiles
@@ -29,6 +30,7 @@ AUTHORITY_NAME = "bayplan-webhook-authority"
 """The Secret with the CA key; read only by a replica that renews a certificate."""
 CONFIGURATION = "bayplan"
 TRUST_SECONDS = 60.0
+RETRY_SECONDS = 5.0  # after a CA bundle could not be written
 CALL_SECONDS = 10.0
 
 
@@ -80,6 +82,8 @@ class Webhooks:
         look_ups: LookUps = NO_LOOK_UPS,
         containment: Containment = UNCONTAINED,
     ) -> None:
+        self._troubles: dict[str, str] = {}  # by object: what was warned of last
+        self._namespace = endpoint.namespace
         self._note, self._metrics, self._last_message = note, metrics, ""
         self.certificates: Served | None = None
         self._files = endpoint.files
@@ -123,8 +127,8 @@ class Webhooks:
         while not self._stop.is_set():
             if passed >= due:
                 due, passed = self._keeper.step(), 0.0
-            self.write_ca_bundles()
-            seconds = min(TRUST_SECONDS, due)
+            written = self.write_ca_bundles()
+            seconds = min(TRUST_SECONDS if written else RETRY_SECONDS, due)
             self._stop.wait(seconds)
             passed += seconds
 
@@ -134,29 +138,67 @@ class Webhooks:
             self._metrics.certificate_ends(files.expires)
             self._stop.wait(TRUST_SECONDS)
 
-    def write_ca_bundles(self) -> None:
-        """Write the CA bundle into webhook configurations and CRDs that lack it."""
+    def write_ca_bundles(self) -> bool:
+        """Write the CA bundle into webhook configurations and CRDs that lack it; whether all have it now."""
         assert self.certificates is not None
-        for kind, configuration in self._configurations:
+        written = True
+        for kind, name, configuration in self._configurations:
+            title = f"{kind.kind} {name}"
             try:
                 current = configuration.get(CALL_SECONDS)
+                if current is not None and (other := foreign_conversion(kind, current, self._namespace)):
+                    self._trouble(title, f"{title} {other}")
+                    continue
                 write = trusting(kind, current, self.certificates.bundle) if current else None
                 if write is not None:
                     configuration.update(write.body, CALL_SECONDS)
-                    self._say(f"wrote the CA bundle into {kind.kind} {write.name}")
+                    self._say(f"wrote the CA bundle into {title}")
+                self._troubles.pop(title, None)
             except WriteConflict:
-                continue  # retried in the next round
+                written = False
             except ApiError as error:
-                self._say(f"writing the CA bundle failed, the API server may not trust the webhooks: {error}")
+                written = False
+                self._trouble(
+                    title,
+                    f"the CA bundle of {title} could not be checked: {error}. Until it is, the API server "
+                    "may refuse what it asks the webhooks about. The next try is in "
+                    f"{RETRY_SECONDS:g} s; if this lasts, look at the API server's load and at the rights of "
+                    "Bayplan's account",
+                )
+        return written
+
+    def _trouble(self, title: str, sentence: str) -> None:
+        """Warn once, until it is over or something else is wrong."""
+        if self._troubles.get(title) != sentence:
+            self._troubles[title] = sentence
+            self._note(sentence, ApiError(sentence))
 
     def _say(self, sentence: str) -> None:
         self._last_message = sentence
         self._note(sentence, None)
 
 
-def _configurations(request: ApiCall, endpoint: WebhookEndpoint) -> Iterable[tuple[Any, ApiObject]]:
+def foreign_conversion(kind: Kind, obj: Mapping[str, Any], namespace: str) -> str:
+    """What is to be done about a CRD that is converted by the webhook of another product; empty if it is not.
+
+    Our CA bundle would break that webhook, and not help ours.
+    """
+    if kind != DEFINITION:
+        return ""
+    webhook = (obj["spec"].get("conversion") or {}).get("webhook") or {}
+    service = (webhook.get("clientConfig") or {}).get("service")
+    if service is None or (service["namespace"], service["name"]) == (namespace, SERVICE):
+        return ""
+    return (
+        f"is converted by the Service {service['namespace']}/{service['name']}, not by "
+        f"{namespace}/{SERVICE}: requests in other versions than the stored one fail when that Service is "
+        "gone. To have Bayplan convert it, run: bayplan install --take-over-crds"
+    )
+
+
+def _configurations(request: ApiCall, endpoint: WebhookEndpoint) -> Iterable[tuple[Kind, str, ApiObject]]:
     mutating, validating, definition = TRUSTING
     for kind in (mutating, validating):
-        yield kind, ApiObject(request, kind, "", CONFIGURATION)
+        yield kind, CONFIGURATION, ApiObject(request, kind, "", CONFIGURATION)
     for name in endpoint.definitions:
-        yield definition, ApiObject(request, definition, "", name)
+        yield definition, name, ApiObject(request, definition, "", name)

@@ -61,6 +61,7 @@ GATES = {
     ),
     "TASRespectNodeAffinityPreferred": _flag("scheduling", "preferred_affinity"),
     "TASRecomputeAssignmentWithinSchedulingCycle": _flag("scheduling", "recompute"),
+    "UnadmittedWorkloadsObservability": _flag("scheduling", "detailed_reasons"),
     "TASFailedNodeReplacementFailFast": _flag("scheduling", "replace_fast"),
     "TASReplaceNodeDueToNotReadyOverFixedTime": _flag("nodes", "by_time"),
     "TASReplaceNodeOnPodTermination": _flag("nodes", "by_pods"),
@@ -74,7 +75,7 @@ ALWAYS_ON = (
     "RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing",
     "SkipReassignmentForPodOwnedWorkloads", "TASAssignmentsEncodingByHostnamePrefix",
     "TASFailedNodeReplacement", "TASHandleOverlappingFlavors", "TASMultiLayerTopology",
-    "TASValidateWorkloadSliceSize", "TopologyAwareScheduling", "UnadmittedWorkloadsObservability",
+    "TASValidateWorkloadSliceSize", "TopologyAwareScheduling",
 )  # fmt: skip
 """Gates of features that are always on here: `true` has no effect, `false` is not supported."""
 EXCLUSIVE = tuple(name for name in GATES if name.startswith("TASProfile"))

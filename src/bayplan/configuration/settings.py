@@ -108,7 +108,11 @@ class Settings:
     @property
     def feature_switches(self) -> FeatureSwitches:
         """The feature switches for jobs."""
-        return replace(RULES, selector_without_gate=self.scheduling.by_selector_alone)
+        return replace(
+            RULES,
+            selector_without_gate=self.scheduling.by_selector_alone,
+            detailed_reasons=self.scheduling.detailed_reasons,
+        )
 
 
 DEFAULTS = Settings()
@@ -197,6 +201,10 @@ OPTIONS = (
         ("reserve", "reserve", FLAG,
          "whether capacity is reserved, in the domain that came closest, for the first gang that has quota"
          " but does not fit"),
+        ("detailedReasons", "detailed_reasons", FLAG,
+         "whether the condition QuotaReserved of a pending Workload has a reason such as `WaitingForQuota` or"
+         " `TopologyPlacementFailed`; else `Pending`, `Inadmissible` or `Waiting`, as releases of Kueue write"
+         " by default"),
         ("recompute", "recompute", FLAG,
          "whether a placement that an earlier gang of the same cycle invalidated is computed again at once"),
         ("fairSharing.enabled", "fair_sharing", FLAG,

@@ -139,11 +139,16 @@ class AdmissionDialects:
         protects: bool = False,
         binding_filters: bool = True,
         pod_specs: PodSpecCache | None = None,
+        detailed_reasons: bool = True,
     ) -> None:
         specs = (pod_specs or PodSpecCache()) if binding_filters else None
         self.devices = WorkloadDevices(counting, places=binding_filters)
         self.queues: QueueDialect = WorkloadDialect(
-            counting, protects=protects, pod_specs=specs, devices=self.devices
+            counting,
+            protects=protects,
+            pod_specs=specs,
+            devices=self.devices,
+            detailed_reasons=detailed_reasons,
         )
         self.numa = NumaReportDecoder()
         of_quota = (

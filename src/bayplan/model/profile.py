@@ -81,6 +81,7 @@ class Profile:
     replace_first: float = 1.0  # the same for failed nodes, without an end
     replace_limit: float = 30.0
     by_selector_alone: bool = False  # a pod set within one domain is placed by a node selector
+    detailed_reasons: bool = True  # conditions tell apart why a gang waits
     reserve: bool = False  # reserve the domain of the first gang that waits for capacity
     ignore_uncovered: bool = False  # resources that a queue has no quota for are not counted
     gang_nodes: NodeChoice = NodeChoice.PACK_RACKS

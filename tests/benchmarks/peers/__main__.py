@@ -31,6 +31,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(LOADS), default=list(LOADS), help="these loads")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each manager (default %(default)s)")
     parser.add_argument("--manager", choices=(BAYPLAN, PEER), help="only this one, to profile it")
+    parser.add_argument(
+        "--shrink", type=int, default=1, help="divide the size of each load, to see whether it works"
+    )
     parser.add_argument("--json", type=Path, help="also write all outcomes there")
     wishes = parser.parse_args()
     kube = os.environ.get("KUBE") or DEFAULT_KUBE
@@ -41,7 +44,7 @@ def main() -> int:
     print(f"Kueue {KUEUE_VERSION} and Bayplan on Kubernetes {kube}, {os.cpu_count()} cores", flush=True)
     found: list[Outcome] = []
     for name in wishes.only:
-        load = LOADS[name]()
+        load = LOADS[name](wishes.shrink)
         print(f"\n{name}: {load.told}\n" + "".join(f"{one:>11}" for one in HEAD), flush=True)
         outcomes = []
         for number in range(wishes.rounds):
@@ -70,6 +73,8 @@ def _print(one: Outcome) -> None:
     cells = [f"{rate:.1f}", f"{one.p50:.2f}", f"{one.p99:.2f}", f"{one.seconds:.1f}"]
     cells += [f"{one.manager_cpu:.1f}", f"{one.server_cpu:.1f}", f"{one.megabytes:.0f}", str(one.evictions)]
     print("".join(f"{cell:>11}" for cell in (one.manager, *cells)), flush=True)
+    told = ", ".join(f"{number:,} {what}" for what, number in list(one.writes.items())[:8])
+    print(f"    writes: {told}", flush=True)
     for sentence in one.violations[:5]:
         print(f"    booked twice: {sentence}", flush=True)
 

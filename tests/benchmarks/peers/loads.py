@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,9 +37,9 @@ class Load:
     pods: int = 0  # of the Jobs, all of which lose their gates
 
 
-def all_fit(count: int = 2000) -> Load:
+def all_fit(shrink: int = 1) -> Load:
     """a1: gangs of 1 to 64 pods that all fit, in 30 queues of 5 cohorts."""
-    dice = random.Random(1)
+    dice, count = random.Random(1), 2000 // shrink
     hosts = list(_hosts(racks=10, each=64, gpus=96))
     queues = list(_queues(5, 6, 96 * 640 // 30))
     gangs = [
@@ -51,14 +51,15 @@ def all_fit(count: int = 2000) -> Load:
     return Load("a1", f"{count:,} gangs of 1 to 64 pods, 640 nodes, all fit", hosts, queues, gangs=gangs)
 
 
-def crowded(count: int = 1980) -> Load:
+def crowded(shrink: int = 1) -> Load:
     """a2: three times what fits, of three sizes and priorities, with short runs and reclaim in cohorts."""
     sizes = ((2, 1, 50, 0.2), (4, 1, 100, 0.5), (8, 2, 200, 1.0))  # pods, GPUs each, priority, seconds
-    each = [sizes[0]] * 46 + [sizes[1]] * 13 + [sizes[2]] * 7
+    counts = (46 // shrink, 13 // shrink or 1, 7 // shrink or 1)
+    each = [size for size, count in zip(sizes, counts, strict=True) for _ in range(count)]
     dice = random.Random(2)
     gangs = []
     for queue in range(30):
-        mixed = each * (count // 30 // len(each))
+        mixed = list(each)
         dice.shuffle(mixed)
         for number, (pods, gpus, priority, runs) in enumerate(mixed):
             name, where = f"g{queue:02d}-{number:03d}", f"q{queue % 5}-{queue // 5}"
@@ -72,8 +73,9 @@ def crowded(count: int = 1980) -> Load:
     return Load("a2", told, hosts, queues, gangs=gangs)
 
 
-def many_jobs(count: int = 200, pods: int = 20) -> Load:
+def many_jobs(shrink: int = 1, pods: int = 20) -> Load:
     """b: Jobs with a required rack, to the last pod without a gate."""
+    count = 200 // shrink
     hosts = list(_hosts(racks=20, each=32, gpus=8))
     queues = list(_queues(1, 1, 8 * 640))
     jobs = [_job(f"job-{number:03d}", pods, "required") for number in range(count)]
@@ -81,8 +83,9 @@ def many_jobs(count: int = 200, pods: int = 20) -> Load:
     return Load("b", told, hosts, queues, jobs=jobs, pods=count * pods)
 
 
-def large_job(pods: int = 1000) -> Load:
+def large_job(shrink: int = 1) -> Load:
     """c: one Job."""
+    pods = 1000 // shrink
     hosts = list(_hosts(racks=20, each=32, gpus=8))
     return Load(
         "c", f"one Job of {pods:,} pods, until no pod has a gate", hosts, list(_queues(1, 1, 8 * 640)),
@@ -90,8 +93,9 @@ def large_job(pods: int = 1000) -> Load:
     )  # fmt: skip
 
 
-def many_nodes(nodes: int = 5000, count: int = 100, pods: int = 256) -> Load:
+def many_nodes(shrink: int = 1, count: int = 100, pods: int = 256) -> Load:
     """d: large gangs on many nodes."""
+    nodes, count = max(500, 5000 // shrink), count // shrink
     hosts = list(_hosts(racks=nodes // 50, each=50, gpus=8))
     gangs = [
         Gang(_gang(f"g{n:03d}", "q0-0", pods, ("required", "preferred")[n % 2], at=BLOCK))
@@ -101,17 +105,27 @@ def many_nodes(nodes: int = 5000, count: int = 100, pods: int = 256) -> Load:
     return Load("d", told, hosts, list(_queues(1, 1, 8 * nodes)), gangs=gangs)
 
 
-def full(nodes: int = 1000) -> Load:
+def full(shrink: int = 1) -> Load:
     """e: gangs of a higher priority on nodes that are full."""
+    nodes, count = max(100, 1000 // shrink // 50 * 50), max(2, 20 // shrink)
     hosts = list(_hosts(racks=nodes // 50, each=50, gpus=8))
     queues = list(_queues(1, 1, 8 * nodes, preemption={"withinClusterQueue": "LowerPriority"}))
     first = [Gang(_gang(f"low-{n:03d}", "q0-0", 8, "required", 8, 10)) for n in range(nodes // 50 * 6)]
     first += [Gang(_gang(f"rest-{n:03d}", "q0-0", 1, "unconstrained", 8, 10)) for n in range(nodes // 50 * 2)]
-    gangs = [Gang(_gang(f"high-{n:02d}", "q0-0", 16, "required", 8, 100)) for n in range(20)]
-    return Load("e", f"20 gangs of 16 nodes preempt on {nodes:,} full nodes", hosts, queues, first, gangs)
+    gangs = [Gang(_gang(f"high-{n:02d}", "q0-0", 16, "required", 8, 100)) for n in range(count)]
+    return Load(
+        "e", f"{count} gangs of 16 nodes preempt on {nodes:,} full nodes", hosts, queues, first, gangs
+    )
 
 
-LOADS = {"a1": all_fit, "a2": crowded, "b": many_jobs, "c": large_job, "d": many_nodes, "e": full}
+LOADS: dict[str, Callable[[int], Load]] = {
+    "a1": all_fit,
+    "a2": crowded,
+    "b": many_jobs,
+    "c": large_job,
+    "d": many_nodes,
+    "e": full,
+}
 
 
 def _hosts(racks: int, each: int, gpus: int) -> Iterator[Object]:

@@ -29,6 +29,15 @@ from tools.controlplane.plan import APISERVER, ETCD, KUEUE, module_dir
 BAYPLAN, PEER = "bayplan", "kueue"
 NAMESPACE = "kueue-system"
 GATES = "TASBalancedPlacement=false,VisibilityOnDemand=false"
+_WITH_ETC = (
+    "unshare",
+    "--map-root-user",
+    "--mount",
+    "sh",
+    "-c",
+    'mount --bind "$0" /etc && exec "$@"',
+)
+"""The manager reads the certificate of its metrics below /etc/kueue, wherever that of its webhooks is."""
 HOOKED = ("workloads", "clusterqueues", "resourceflavors", "cohorts", "localqueues", "jobs", "topologies")
 """Webhooks of other kinds are left out: nothing of these kinds is created."""
 
@@ -81,8 +90,8 @@ def kueue(cluster: Cluster, folder: Path) -> Iterator[Manager]:
     cluster.apply(*_crds(source))
     until(lambda: "workloads.kueue" in cluster.kubectl("api-resources", "-o", "name"), "CRDs of Kueue")
     hooks, probes = free_address(), free_address()
-    certificates = folder / "certificates"
-    certificates.mkdir(exist_ok=True)
+    certificates = folder / "etc/kueue/metrics/certs"
+    certificates.mkdir(parents=True)
     for end in ("crt", "key"):
         (certificates / f"tls.{end}").write_bytes((cluster.state / "pki" / f"server.{end}").read_bytes())
     given = yaml.safe_load((source / "config/components/manager/controller_manager_config.yaml").read_text())
@@ -99,6 +108,8 @@ def kueue(cluster: Cluster, folder: Path) -> Iterator[Manager]:
     config.write_text(json.dumps(given))
     program = build(cluster.kube, (KUEUE,))[KUEUE.name]
     run = [
+        *_WITH_ETC,
+        str(folder / "etc"),
         str(program),
         f"--config={config}",
         f"--kubeconfig={cluster.kubeconfig}",

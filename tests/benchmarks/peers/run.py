@@ -5,18 +5,20 @@ from __future__ import annotations
 import heapq
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load as load_access
-from bayplan.dialects.api import Happened, Kind, Verb, Write
+from bayplan.dialects.api import Ended, Happened, Kind, Verb, Write
 from bayplan.dialects.kueue.names import api_kinds
 from tests.benchmarks.gang_load import ask_all
 from tests.benchmarks.jobs_site import GatedPod
 from tests.benchmarks.peers.loads import NAMESPACE, Gang, Load
 from tests.benchmarks.peers.managers import MANAGERS, Manager, server_cpu
+from tests.benchmarks.peers.requests import without, writes_so_far
 from tests.benchmarks.watched_processes import until
 from tests.end_to_end.storm_checker import Checker, Object, Seen, condition
 from tools.controlplane import processes
@@ -44,6 +46,7 @@ class Outcome:
     server_cpu: float
     megabytes: float
     evictions: int
+    writes: dict[str, int] = field(default_factory=dict)  # of the manager, by verb and resource
     violations: list[str] = field(default_factory=list)
 
 
@@ -90,7 +93,9 @@ class _Follower:
         self.now: set[str] = set()  # admitted at this moment
         self.finished: set[str] = set()
         self.evictions = 0
+        self.written = Counter[str]()  # by this follower
         self.ends: list[tuple[float, str]] = []
+        self.due: dict[str, float] = {}  # when one that is admitted ends
         self.evicted: dict[str, float] = {}  # still with quota
         self.last: dict[str, Object] = {}
         self.history: list[Seen] = []
@@ -102,6 +107,7 @@ class _Follower:
             name = one.obj["metadata"]["name"]
             self.made[name] = now
             writes.append(Write(Verb.CREATE, api_kinds.WORKLOADS, NAMESPACE, name, one.obj))
+        self.written[f"POST {api_kinds.WORKLOADS.plural}"] += len(writes)
         self.backend.submit(writes)
 
     def follow(self, enough: int, *, finished: bool = False) -> float:
@@ -113,7 +119,9 @@ class _Follower:
             self.backend.wait(0.05)
             self._look()
             self._act()
-            list(self.backend.outcomes())
+            for outcome in self.backend.outcomes():
+                if outcome.ended is Ended.CONFLICT:  # the manager wrote first: again, with what it wrote
+                    heapq.heappush(self.ends, (self.due.get(outcome.write.name, 0.0), outcome.write.name))
         return max(self.admitted.values())
 
     def _look(self) -> None:
@@ -145,14 +153,15 @@ class _Follower:
             self.now.add(name)
             self.admitted.setdefault(name, at)
             if runs := self.runs.get(name):
+                self.due[name] = at + runs
                 heapq.heappush(self.ends, (at + runs, name))
 
     def _act(self) -> None:
         """As a job's controller would: finish what ran, give back what was evicted."""
         at = time.monotonic()
         while self.ends and self.ends[0][0] <= at:
-            name = heapq.heappop(self.ends)[1]
-            if name in self.now:
+            end, name = heapq.heappop(self.ends)
+            if name in self.now and self.due[name] == end:
                 over = _told("Finished", "True", "Succeeded")
                 self._patch(name, {"conditions": [*self._conditions(name, "Finished"), over]})
         for name in [name for name, since in self.evicted.items() if since + RELEASE_SECONDS < at]:
@@ -166,7 +175,9 @@ class _Follower:
 
     def _patch(self, name: str, status: Object) -> None:
         body = {"status": status}
-        write = Write(Verb.MERGE_PATCH, api_kinds.WORKLOADS, NAMESPACE, name, body, subresource="status")
+        version = self.last[name]["metadata"]["resourceVersion"]
+        write = Write(Verb.MERGE_PATCH, api_kinds.WORKLOADS, NAMESPACE, name, body, "status", version=version)
+        self.written[f"PATCH {api_kinds.WORKLOADS.plural}/status"] += 1
         self.backend.submit([write])
 
 
@@ -191,6 +202,7 @@ def _gangs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
             follower.create(load.first)
             follower.follow(len(load.first))
             time.sleep(QUIET_SECONDS)
+        written, mine = writes_so_far(cluster), Counter(follower.written)
         before, served, evicted = manager.cpu(), server_cpu(cluster), follower.evictions
         start = time.monotonic()
         follower.create(load.gangs)
@@ -200,6 +212,7 @@ def _gangs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
             follower.follow(len(load.gangs), finished=True)
             last = max(follower.admitted.values())
         used, served = manager.cpu() - before, server_cpu(cluster) - served
+        writes = without(writes_so_far(cluster), written + follower.written - mine)
     finally:
         follower.backend.close(0)
     waits = [follower.admitted[one.obj["metadata"]["name"]] - start for one in load.gangs]
@@ -208,7 +221,7 @@ def _gangs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
     return Outcome(
         manager.name, load.name, last - start, len(load.gangs), statistics.median(waits),
         sorted(waits)[int(len(waits) * 0.99)], used, served, manager.peak_megabytes(),
-        follower.evictions - evicted, found,
+        follower.evictions - evicted, writes, found,
     )  # fmt: skip
 
 
@@ -222,6 +235,7 @@ def _jobs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
     try:
         backend.watch([kind])
         until(lambda: any(event.happened is Happened.SYNCED for event in backend.events()), "watch")
+        written = writes_so_far(cluster)
         before, served, start = manager.cpu(), server_cpu(cluster), time.monotonic()
         path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
         ask_all(load_access(cluster.kubeconfig), [("POST", path, job) for job in load.jobs])
@@ -232,10 +246,14 @@ def _jobs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
                 if event.happened is Happened.SEEN and not event.object.spec.scheduling_gates:
                     free.setdefault(event.object.metadata.uid, time.monotonic() - start)
         used, served = manager.cpu() - before, server_cpu(cluster) - served
+        mine = Counter(
+            {"POST jobs": len(load.jobs), "POST pods": load.pods}
+        )  # the latter of the Job controller
+        writes = without(writes_so_far(cluster), written + mine)
     finally:
         backend.close(0)
     waits = sorted(free.values())
     return Outcome(
         manager.name, load.name, waits[-1], load.pods, statistics.median(waits),
-        waits[int(len(waits) * 0.99)], used, served, manager.peak_megabytes(), 0,
+        waits[int(len(waits) * 0.99)], used, served, manager.peak_megabytes(), 0, writes,
     )  # fmt: skip

@@ -79,6 +79,7 @@ def test_other_gates_are_fields_too() -> None:
     assert gates(TASRespectNodeAffinityPreferred=True).preferred_affinity
     assert not gates(TASRecomputeAssignmentWithinSchedulingCycle=False).recompute
     assert not gates(TASFailedNodeReplacementFailFast=False).replace_fast
+    assert not gates(UnadmittedWorkloadsObservability=False).detailed_reasons
 
 
 def test_every_gate_takes_effect_or_is_what_we_do() -> None:

@@ -32,6 +32,7 @@ from bayplan.backends.bounded_file import read_bounded
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.config.options import configuration_text
 from bayplan.cli.config.output import echo
+from bayplan.cli.migration.conversions import stop_conversions
 from bayplan.configuration.settings import EMPTY
 from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.errors import ApiError
@@ -247,6 +248,10 @@ def _settings(crds: bool, chosen: Object) -> tuple[bool, InstallSettings]:
     help="Values as for the Helm chart; other options override them. May be repeated.",
 )  # fmt: skip
 @click.option("--crds/--no-crds", default=True, show_default=True, help="Install the CRDs.")
+@click.option(
+    "--take-over-crds", is_flag=True,
+    help="Replace CRDs of Bayplan's kinds that another product installed, and stop its conversion of others.",
+)  # fmt: skip
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: KUBECONFIG, or ~/.kube/config.")
 @click.option("--context", help="A context of the kubeconfig (default: its current one).")
 @click.option(
@@ -254,14 +259,14 @@ def _settings(crds: bool, chosen: Object) -> tuple[bool, InstallSettings]:
     help="Write the Helm chart to this folder instead.",
 )  # fmt: skip
 def install(
-    output: str, dry_run: bool, crds: bool, kubeconfig: Path | None, context: str | None, chart: Path | None,
-    **chosen: Any,
+    output: str, dry_run: bool, crds: bool, take_over_crds: bool, kubeconfig: Path | None,
+    context: str | None, chart: Path | None, **chosen: Any,
 ) -> None:  # fmt: skip
     """Install Bayplan in a cluster: CRDs, RBAC, Deployments and webhooks.
 
     You need to be a cluster administrator; the installed service accounts get only the RBAC rules of their
     roles. Installing again updates what differs. A CustomResourceDefinition without Bayplan's labels is not
-    changed.
+    changed, except with --take-over-crds.
     """
     if chart is not None:
         echo("\n".join(str(path) for path in write_chart(chart)))
@@ -274,29 +279,31 @@ def install(
         echo(dumped(*objects), nl=False)
         return
     try:
-        done = apply(objects, kubeconfig, context, dry_run=dry_run)
+        done = apply(objects, kubeconfig, context, dry_run=dry_run, take_over=take_over_crds)
     except ApiError as error:
         raise click.ClickException(str(error)) from None
     sys.exit(0 if done else 1)
 
 
 def apply(
-    objects: Sequence[Object], kubeconfig: Path | None, context: str | None, *, dry_run: bool = False
-) -> bool:
+    objects: Sequence[Object], kubeconfig: Path | None, context: str | None, *, dry_run: bool = False,
+    take_over: bool = False,
+) -> bool:  # fmt: skip
     """Apply all objects, the namespace and the CRDs first; whether all of them were applied.
 
     A dry run sends the same reads to the cluster, and reports which objects would be created or changed.
     """
     backend = connect(kubeconfig, context)
     try:
-        owned = [one for one in objects if _is_ours(backend, one)]
+        owned = [one for one in objects if take_over or _is_ours(backend, one)]
         first = [one for one in owned if one["kind"] in ("Namespace", DEFINITION.kind)]
         rest = [one for one in owned if one not in first]
         if dry_run:
             would_be = [_would_be_applied(backend, one) for one in (*first, *rest)]
-            return all(would_be)
+            return all(would_be) and (not take_over or stop_conversions(backend, dry_run=True))
         outcomes = [outcome for wave in (first, rest) for outcome in _apply_all(backend, wave)]
-        return all(outcome.ended is Ended.DONE for outcome in outcomes)
+        stopped = not take_over or stop_conversions(backend)
+        return stopped and all(outcome.ended is Ended.DONE for outcome in outcomes)
     finally:
         backend.close()
 
@@ -352,7 +359,7 @@ def _is_ours(backend: RemoteBackend, obj: Object) -> bool:
     labels = msgspec.json.decode(body)["metadata"].get("labels") or {}
     if LABELS.items() <= labels.items():
         return True
-    echo(f"{_title(obj)} exists without the labels of Bayplan; not changed")
+    echo(f"{_title(obj)} exists without the labels of Bayplan; not changed (see --take-over-crds)")
     return False
 
 

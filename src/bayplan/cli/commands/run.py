@@ -320,7 +320,10 @@ def _serve_webhooks(
     log = logs.logger("webhooks")
 
     def note(sentence: str, bug: BaseException | None) -> None:
-        log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
+        if bug is None:
+            log.info(sentence)
+        else:  # what the API server answered is in the sentence
+            log.warning(sentence, exc_info=None if isinstance(bug, ApiError) else bug)
 
     address = Address.parse(options.webhook_listen)
     endpoint = WebhookEndpoint(options.namespace, address, converted(), options.certificate)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from bayplan.assembly.crds import converted
+from bayplan.assembly.crds import converted, unconverted
 from bayplan.assembly.manifests import LABELS, NAMESPACE
 from bayplan.assembly.rbac import LEASE_NAME
 from bayplan.backends.remote.backend import RemoteBackend, connect
@@ -247,15 +247,6 @@ def is_held(workload: Object) -> bool:
     """Whether a Workload is neither admitted nor finished, so that its job is suspended."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return not any(one["type"] in ("Admitted", "Finished") and one["status"] == "True" for one in conditions)
-
-
-def unconverted(definition: Object) -> Object | None:
-    """A CRD that is served in its stored version, without a webhook; None if it is so already."""
-    spec = definition["spec"]
-    versions = [{**one, "served": one["served"] and one["storage"]} for one in spec["versions"]]
-    if versions == spec["versions"] and (spec.get("conversion") or {}).get("strategy", "None") == "None":
-        return None
-    return {**definition, "spec": {**spec, "versions": versions, "conversion": {"strategy": "None"}}}
 
 
 def _labels(one: Object) -> dict[str, str]:

@@ -19,6 +19,7 @@ from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import decisions, queue_status
 from bayplan.dialects.kueue.status import events as notices
 from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of, is_true
+from bayplan.dialects.kueue.status.default_reasons import with_default_reasons
 from bayplan.dialects.kueue.status.queue_path import QueueChanges, status_due
 from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
 from bayplan.dialects.kueue.status.rejection_messages import reason
@@ -41,7 +42,8 @@ class WorkloadDialect(QueueDialect):
     """With `protects`, ClusterQueues that still lack the finalizer are marked as unprotected.
 
     With `pod_specs`, pods are read with what the filters of binding ask for. With `devices`, Workloads have
-    the devices that their pods claim.
+    the devices that their pods claim. Without `detailed_reasons`, conditions and events have the reasons that
+    Kueue gives by default.
     """
 
     kinds: tuple[Kind, ...] = api_kinds.KINDS
@@ -58,7 +60,9 @@ class WorkloadDialect(QueueDialect):
         protects: bool = False,
         pod_specs: PodSpecCache | None = None,
         devices: WorkloadDevices | None = None,
+        detailed_reasons: bool = True,
     ) -> None:
+        self.detailed_reasons = detailed_reasons
         self.counting, self.protects, self.pod_specs = counting, protects, pod_specs
         self.devices = devices
         self.queue_changes = QueueChanges()
@@ -92,11 +96,12 @@ class WorkloadDialect(QueueDialect):
     ) -> Object | None:  # fmt: skip
         match action:
             case Admit():
-                return decisions.admitted(obj, action, now)
+                return self._in_words(obj, decisions.admitted(obj, action, now))
             case EvictGang():  # unless the admission that it would lose was never written
                 return decisions.evicted(obj, action, now) if is_true(obj, QUOTA_RESERVED) else None
             case ReportNotAdmitted():
-                return decisions.not_admitted(obj, action, now, list(holders()), set(levels()))
+                status = decisions.not_admitted(obj, action, now, list(holders()), set(levels()))
+                return self._in_words(obj, status)
 
     def status_write(self, obj: Object, status: Object, tag: object) -> Write:
         return status_write(obj, status, tag)
@@ -104,7 +109,7 @@ class WorkloadDialect(QueueDialect):
     def action_events(
         self, action: AdmissionAction, before: Object, now: float, status: Object | None = None
     ) -> Iterator[Write]:
-        for event in notices.events(action, before, now, status):
+        for event in notices.events(action, before, now, status, detailed=self.detailed_reasons):
             yield notices.workload_event_write(event, now)
 
     def is_reworded(self, obj: Object, status: Object) -> bool:
@@ -113,6 +118,8 @@ class WorkloadDialect(QueueDialect):
 
     def is_undecided(self, obj: Object, code: RejectionReason) -> bool:
         known = condition_of(obj, QUOTA_RESERVED)
+        if not self.detailed_reasons:  # `Pending` does not tell whether a decision was made
+            return known is None
         return known is None or known.get("reason") in _BEFORE_A_DECISION - {reason(code)}
 
     # ── reconcile ──────────────────────────────────────────────────────────────────────────────────
@@ -120,7 +127,10 @@ class WorkloadDialect(QueueDialect):
     def status_due(
         self, obj: Object, queues: Mapping[str, Queue], local: Mapping[Key, NamespaceQueue], now: float
     ) -> Object | None:
-        return status_due(obj, queues, local, now)
+        return status_due(obj, queues, local, now, self._in_words)
+
+    def _in_words(self, obj: Object, status: Object | None) -> Object | None:
+        return status if self.detailed_reasons else with_default_reasons(obj, status)
 
     def status_events(self, before: Object, status: Object, now: float) -> Iterator[Write]:
         for event in notices.reconcile_events(before, status, now):

@@ -62,13 +62,15 @@ Failed = Callable[[QueueEntry, Exception], None]
 
 
 def heads_of(
-    config: AdmissionConfig, pending: AdmissionQueues, now: float, failed: Failed | None = None
-) -> list[QueueHead]:
+    config: AdmissionConfig, pending: AdmissionQueues, now: float, failed: Failed | None = None,
+    *, only_placing: bool = False,
+) -> list[QueueHead]:  # fmt: skip
     """The gangs that wait for a placement, and the head of every queue; errors of one gang go to `failed`."""
     turns = [entry for entry in pending.placing.values() if entry.due <= now]
-    if not turns and not pending.is_ready():
+    if not turns and (only_placing or not pending.is_ready()):
         return []
-    firsts = (pending.queues[name].first() for name in sorted(pending.queues))
+    names = () if only_placing else sorted(pending.queues)
+    firsts = (pending.queues[name].first() for name in names)
     turns += [entry for entry in firsts if entry is not None]
     heads: list[QueueHead] = []
     for entry in turns:

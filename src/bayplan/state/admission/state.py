@@ -271,8 +271,9 @@ class AdmissionState:
                 self._update_state(entry)
 
     def heads(
-        self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
-    ) -> list[QueueHead]:
+        self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False,
+        *, only_placing: bool = False,
+    ) -> list[QueueHead]:  # fmt: skip
         """The gangs to decide on now: those that wait for a placement, and the head of every queue."""
         for entry in self.pending.pending.expired(now):
             self._expired(entry, now, unread)
@@ -280,11 +281,11 @@ class AdmissionState:
             self.generation += 1
             self._wakeups.capacity_freed(self.usage.topologies)
         self._check_taken()
-        return heads_of(self.config, self.pending, now, failed)
+        return heads_of(self.config, self.pending, now, failed, only_placing=only_placing)
 
     def _check_taken(self) -> None:
         """Gangs that have lost hosts to other pods are placed again, or evicted."""
-        found = [entry for ref in self.taken.check() if (entry := self.pending.entries.get(ref)) is not None]
+        found = [entry for ref in self.taken.check() if (entry := self.pending.entries.get(ref))]
         for entry in sorted(found, key=lambda entry: entry.rank):
             entry.has_started = self.taken.may_move(entry.queued_gang.gang.source)
             self._update_state(entry)
@@ -308,19 +309,16 @@ class AdmissionState:
         return AdmissionSnapshot(
             self.usage.quota_tree().copy(),
             supplies,
-            self.config.flavors,
-            self.config.queues,
-            self.config.checks,
+            self.config.flavors, self.config.queues, self.config.checks,
             self.usage.by_queue,
             frozenset(self.inactive_queues()),
             tuple(heads),
             dict(self.reservations.by_topology),
-            self.usage.by_gang,
-            self.usage.known,
+            self.usage.by_gang, self.usage.known,
             self.numa.stocks(supplies),
             self.binding.view(),
             self.taken.domains.all(),
-        )
+        )  # fmt: skip
 
     def inactive_queues(self) -> Iterator[str]:
         """The queues that admit no gang."""
@@ -392,9 +390,9 @@ class AdmissionState:
                 self._update_state(entry)
             self._wakeups.wake_all()
 
-    def next_due(self, now: float) -> float:
+    def next_due(self, now: float, *, only_placing: bool = False) -> float:
         """When the next action is due without any event."""
-        if self.pending.is_ready():
+        if not only_placing and self.pending.is_ready():
             return now
         placing = self.pending.placing.values()
         return min(self.pending.pending.next_due(), self.numa.next_due(), *(entry.due for entry in placing))

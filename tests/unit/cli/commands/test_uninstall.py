@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bayplan.cli.commands.uninstall import is_held, released, unconverted, without_finalizers
+from bayplan.assembly.crds import unconverted
+from bayplan.cli.commands.uninstall import is_held, released, without_finalizers
 
 Object = dict[str, Any]
 

@@ -16,6 +16,7 @@ class FeatureSwitches:
     elastic: bool = True  # elastic jobs (ElasticJobsViaWorkloadSlices)
     identifiers: bool = True  # long names in annotations (WorkloadIdentifierAnnotations)
     selector_without_gate: bool = False  # pod sets in one domain get a node selector and no topology gate
+    detailed_reasons: bool = True  # detailed reasons of pending gangs (UnadmittedWorkloadsObservability)
     jobs_without_queue: bool = False  # also jobs without a queue name (manageJobsWithoutQueueName)
 
 

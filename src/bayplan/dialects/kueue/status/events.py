@@ -25,6 +25,7 @@ from bayplan.dialects.kueue.status.decisions import (
     eviction_reason,
     keeps_quota,
 )
+from bayplan.dialects.kueue.status.default_reasons import default_reason
 from bayplan.dialects.kueue.status.rejection_messages import (
     flavors_considered,
     for_event,
@@ -62,11 +63,12 @@ def workload_event_write(notice: WorkloadEvent, now: float) -> Write:
 
 
 def events(
-    action: Admit | EvictGang | ReportNotAdmitted, workload: Object, now: float, status: Object | None = None
-) -> list[WorkloadEvent]:
+    action: Admit | EvictGang | ReportNotAdmitted, workload: Object, now: float, status: Object | None = None,
+    *, detailed: bool = True,
+) -> list[WorkloadEvent]:  # fmt: skip
     """The events of an action on a Workload, which is given as it was before.
 
-    `status` is the new status, if it is known.
+    `status` is the new status, if it is known. Reasons are those of Kueue's defaults unless `detailed`.
     """
     match action:
         case Admit():
@@ -75,7 +77,7 @@ def events(
         case EvictGang():
             return [] if is_true(workload, EVICTED) else list(_of_eviction(action, workload))
         case ReportNotAdmitted():
-            return list(_of_rejection(action, workload))
+            return list(_of_rejection(action, workload, detailed=detailed))
 
 
 def reconcile_events(workload: Object, status: Object, now: float) -> list[WorkloadEvent]:
@@ -137,7 +139,7 @@ def _of_eviction(action: EvictGang, workload: Object) -> Iterator[WorkloadEvent]
     )
 
 
-def _of_rejection(action: ReportNotAdmitted, workload: Object) -> Iterator[WorkloadEvent]:
+def _of_rejection(action: ReportNotAdmitted, workload: Object, *, detailed: bool) -> Iterator[WorkloadEvent]:
     """An event only if the reason or message changed; a failed second pass is reported each time."""
     rejection = action.rejection
     message = rejection_message(rejection)
@@ -147,6 +149,7 @@ def _of_rejection(action: ReportNotAdmitted, workload: Object) -> Iterator[Workl
     if rejection.remark in (AdmissionRemark.EQUIVALENT, AdmissionRemark.OTHERS_STARTING):
         return
     condition, condition_reason = condition_of(workload, QUOTA_RESERVED) or {}, reason(rejection.reason)
+    condition_reason = condition_reason if detailed else default_reason(condition_reason)
     if condition.get("reason") != condition_reason or not str(condition.get("message", "")).startswith(
         message
     ):

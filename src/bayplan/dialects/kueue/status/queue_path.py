@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened
@@ -19,15 +19,21 @@ _OPEN = ("None", None)  # a queue that is not stopped and has no checks
 DELETED_MAX = 1024  # deleted queues that are remembered in case they are created again
 
 
-def status_due(workload: Object, queues: Queues, local_queues: NamespaceQueues, now: float) -> Object | None:
-    """The status that a Workload should have, or None if it has that status."""
-    status = reconcile.synced(workload, _checks(workload, queues, local_queues), now)
+def status_due(
+    workload: Object, queues: Queues, local_queues: NamespaceQueues, now: float,
+    in_words: Callable[[Object, Object | None], Object | None] = lambda workload, status: status,
+) -> Object | None:  # fmt: skip
+    """The status that a Workload should have, or None if it has that status.
+
+    `in_words` chooses the reasons of a new status; None if the Workload has it already.
+    """
+    status = in_words(workload, reconcile.synced(workload, _checks(workload, queues, local_queues), now))
     if status is None and (workload.get("spec") or {}).get("active") is not False:
-        status = reconcile.apply_stop_policies(
-            workload, list(_queue_path(workload, queues, local_queues)), now
-        )
+        path = list(_queue_path(workload, queues, local_queues))
+        status = in_words(workload, reconcile.apply_stop_policies(workload, path, now))
     if status is None and not workload["metadata"].get("ownerReferences"):
-        status = reconcile.released(workload, now)  # without an owner, no job controller releases it
+        # without an owner, no job controller releases it
+        status = in_words(workload, reconcile.released(workload, now))
     return status
 
 

@@ -28,6 +28,7 @@ from bayplan.runtime.controllers.admission.equivalents import rejection_of_equiv
 from bayplan.runtime.controllers.admission.faults import rejection_for_fault
 from bayplan.runtime.controllers.admission.promised_nodes import PromisedNodes
 from bayplan.runtime.controllers.admission.queue_status import QueueStatusWriter, Watcher
+from bayplan.runtime.controllers.admission.report_pace import ReportPace
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.runtime.core.object_cache import Key, Object, ObjectCache, version_of
@@ -50,6 +51,13 @@ PLACES_LACK = (
     RejectionReason.NO_QUOTA_NOW,
 )  # reasons of a gang that may lack a placement; the second one if it would have to preempt
 RETRY_SECONDS = 5.0  # after a failed write, unless the object changes before
+ADMITTING_MAX = 32
+"""Admissions whose writes may be in flight, give or take one cycle.
+
+More would only wait for the API server. What is decided later is decided on what has arrived and ended since:
+gangs of higher priority go first instead of preempting, and quota that others gave back is used instead of
+reclaimed.
+"""
 # between two updates of one reason whose wording changed: figures change with every cycle
 REPEAT_SECONDS = 5.0
 
@@ -101,7 +109,7 @@ class AdmissionController:
         # in shadow mode nothing is written, and waiting for a finalizer would never end
         self.dialects = AdmissionDialects(
             counting, protects=not shadow, binding_filters=self.profile.binding_filters,
-            pod_specs=cluster.only(PodSpecCache),
+            pod_specs=cluster.only(PodSpecCache), detailed_reasons=self.profile.detailed_reasons,
         )  # fmt: skip
         self.kinds = self.dialects.kinds
         self.dialect = self.dialects.queues
@@ -119,6 +127,8 @@ class AdmissionController:
             Key, ReportNotAdmitted
         ] = {}  # reasons that could not be written yet, or were updated a moment ago
         self.reported_at: dict[Key, float] = {}  # when a reason was last written
+        self.report_pace = ReportPace()
+        self.admitting: set[Ref] = set()  # admissions whose writes have not ended
         self.domain_holders: dict[tuple[str, Path], list[str]] = {}  # gangs in a domain, as of the last plan
         self.unwritten: list[Action] = []
 
@@ -151,8 +161,15 @@ class AdmissionController:
         self.state.apply_all(changes)
 
     def snapshot(self, now: float) -> AdmissionSnapshot | None:
-        heads = self.state.heads(now, partial(self._set_aside, now), self._is_unread)
+        heads = self.state.heads(
+            now, partial(self._set_aside, now), self._is_unread, only_placing=self._is_full()
+        )
         return self.state.snapshot(heads) if heads else None
+
+    def _is_full(self) -> bool:
+        """Whether as many admissions are being written as may be; one that the API shows has been."""
+        self.admitting &= self.state.assumed.keys()
+        return len(self.admitting) >= ADMITTING_MAX
 
     def _is_unread(self, ref: Ref) -> bool:
         return (ref.kind, ref.namespace, ref.name) in self.unread
@@ -189,6 +206,7 @@ class AdmissionController:
 
     def assume(self, plan: Plan, now: float) -> None:
         self.state.assume(plan, now)
+        self.admitting.update(action.gang for action in plan.actions if isinstance(action, Admit))
 
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
         self.domain_holders.clear()
@@ -208,12 +226,21 @@ class AdmissionController:
         reports = self.containment.attempt(self.dialects.reconcile(now), "reconcile", self.name)[0]
         yield from reports if self.tells else ()  # else the scheduler publishes them
         yield from self.reconciler.run(self._reconcile, now, self.containment)
+        for action in self.report_pace.due(now, admitting=bool(self.admitting)):
+            key = _key(action.gang)
+            work = self._show(action, now, held=True) if self._is_pending(action) else ()
+            writes, _ = self._contained("encode", key, work)
+            if not writes:
+                self.report_pace.ended(key)
+            yield from writes
         yield from self.queue_status.writes(self.state, now, self.containment)
 
     def _contained(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
         return self.containment.attempt(work, where, *self.reconciler.describe(key))
 
     def settle(self, settled: Settled, now: float) -> None:
+        if isinstance(settled.action, Admit):
+            self.admitting.discard(settled.action.gang)
         match settled.action:
             case _ if settled.ended is Ended.DONE:
                 return  # the watch reports the result
@@ -229,6 +256,8 @@ class AdmissionController:
         if not isinstance(tag, Written):
             return
         key = _key(tag.gang) if isinstance(tag, Shown) else tag.key
+        if isinstance(tag, ReportNotAdmitted):
+            self.report_pace.ended(key)
         ended = self.reconciler.ended(key, now, RETRY_SECONDS, refused=outcome.ended is Ended.REFUSED)
         if ended is None:
             return
@@ -250,7 +279,8 @@ class AdmissionController:
     def next_due(self, now: float) -> float:
         return min(
             self.reconciler.next_due(),
-            self.state.next_due(now),
+            self.state.next_due(now, only_placing=self._is_full()),
+            self.report_pace.next_due(now, admitting=bool(self.admitting)),
             self.queue_status.next_due(self.state),
         )
 
@@ -261,6 +291,7 @@ class AdmissionController:
         if after is None:
             self.reconciler.queue.drop(key)
             self.pending_reports.pop(key, None)
+            self.report_pace.drop(key)
             self.reported_at.pop(key, None)
             return
         writes = self.reconciler.in_flight.get(key)
@@ -274,9 +305,7 @@ class AdmissionController:
         owed, workload = self.pending_reports.pop(key, None), self.workloads.get(key)
         if workload is None:
             return
-        entry = self.state.pending.entries.get(owed.gang) if owed is not None else None
-        if entry is None or entry.state is not QueueEntryState.PENDING:
-            owed = None
+        owed = owed if owed is not None and self._is_pending(owed) else None
         if (until := self.dialect.requeue_at(workload)) > now:
             self.reconciler.queue.put_early(key, until)
         config, tag = self.state.config, DeactivationWriteTag(key)
@@ -290,6 +319,10 @@ class AdmissionController:
             yield self._sent(key, deactivation, WorkloadWrite(workload))
         elif report := owed or rejection_of_equivalents(workload, self.state.pending, self.dialect):
             yield from self._show(report, now)
+
+    def _is_pending(self, report: ReportNotAdmitted) -> bool:
+        entry = self.state.pending.entries.get(report.gang)
+        return entry is not None and entry.state is QueueEntryState.PENDING
 
     def _levels(self) -> set[str]:
         clusters = self.state.usage.topologies.values()
@@ -309,9 +342,11 @@ class AdmissionController:
             self.domain_holders[key] = [f"{holder.gang.namespace}/{holder.gang.name}" for holder in found]
         return self.domain_holders[key]
 
-    def _show(self, action: Shown, now: float) -> Iterator[Write]:
+    def _show(self, action: Shown, now: float, *, held: bool = False) -> Iterator[Write]:
         key = _key(action.gang)
         self.pending_reports.pop(key, None)  # it is older
+        if not isinstance(action, ReportNotAdmitted):
+            self.report_pace.drop(key)
         if key in self.reconciler.in_flight:
             self.reconciler.in_flight[key].note.waiting.append(action)
             return
@@ -325,6 +360,9 @@ class AdmissionController:
             if self.dialect.is_reworded(workload, status) and now < again_at:
                 self.pending_reports[key] = action
                 self.reconciler.queue.put_early(key, again_at)
+                return
+            admitting = bool(self.admitting)
+            if not held and not self.report_pace.may_write(key, action, now, admitting=admitting):
                 return
             self.reported_at[key] = now
         if status is not None:

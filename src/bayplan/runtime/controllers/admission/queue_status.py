@@ -98,6 +98,8 @@ class QueueStatusWriter:
         refused = outcome.ended is Ended.REFUSED
         ended = self.reconciler.ended(tag.unit, now, REFUSED_SECONDS, refused=refused)
         self.stale = True
+        if outcome.ended is Ended.DONE:  # the next write may precede the watch event of this one
+            self.objects.take_answer(kind, outcome.object)
         if outcome.write.subresource:
             if refused and ended is not None:
                 self.reconciler.queue.put_early(tag.unit, now + ended.pause)

@@ -35,6 +35,7 @@ from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, controller, is_t
 from bayplan.dialects.kueue.names.annotations import QUEUE
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, is_true
+from bayplan.dialects.kueue.status.default_reasons import write_with_default_reasons
 from bayplan.model.change import Change
 from bayplan.runtime.controllers.jobs.cache import (
     GROUP,
@@ -85,10 +86,11 @@ class JobsController(StatelessController):
         if self._is_unread(unit):  # reconciled once it is decoded, or later if it is deleted undecoded
             self.reconciler.queue.put(unit, now + RETRY_SECONDS)
             return
-        writes = self._writes(unit, now)
+        writes, detailed = self._writes(unit, now), self.context.rules.detailed_reasons
         for one in writes:
             self.reconciler.begin(unit, None, unit)
-            yield replace(one.write, tag=JobWriteTag(unit, one.events))
+            write = one.write if detailed else write_with_default_reasons(one.write)
+            yield replace(write, tag=JobWriteTag(unit, one.events))
         if writes:
             return
         yield from self.announced.due(unit, self._notice(unit), now)
