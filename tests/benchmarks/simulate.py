@@ -38,13 +38,15 @@ class SimulateRow:
     about: str
     shape: str  # empty: the hosts of the switch table
     jobs: int
-    seconds_max: float
+    seconds_max: float  # of CPU: a run has one thread and waits for nothing
     megabytes_max: float
+    load: float = 0.9
 
 
 ROWS = {
     "lingjun": SimulateRow("847 hosts of Lingjun x 8 GPUs", "", 30_000, 300, 2048),
     "large": SimulateRow("10,000 hosts x 8 GPUs", "10x50x20 gpu=8", 100_000, 1800, 2048),
+    "crowded": SimulateRow("the same, load 3", "10x50x20 gpu=8", 100_000, 1800, 2048, 3.0),
 }
 
 
@@ -66,7 +68,7 @@ def run_row(folder: Path, row: SimulateRow, jobs: int) -> SimulateResult:
     """One run to its end."""
     collect_rarely()
     nodes = parse_shape(row.shape) if row.shape else read_switches(str(folder / SWITCHES), 8)
-    trace = drawn(folder, nodes, jobs)
+    trace = drawn(folder, nodes, jobs, row.load)
     began, cpu = time.monotonic(), time.process_time()
     scheduler = known_policies(Profile())["bayplan"].scheduler(nodes, SEED)
     outcome = VirtualRun("bayplan", nodes, trace, scheduler, RunSettings()).run(lambda arrived, total: None)
@@ -82,15 +84,15 @@ def run_row(folder: Path, row: SimulateRow, jobs: int) -> SimulateResult:
     )
 
 
-def drawn(folder: Path, nodes: tuple[Node, ...], jobs: int) -> Trace:
-    """The workload: nine tenths of what the cluster can run, so that gangs have to wait at times."""
+def drawn(folder: Path, nodes: tuple[Node, ...], jobs: int, load: float) -> Trace:
+    """The workload. In a large cluster jobs arrive within a day or two: gangs wait only at a high load."""
     archive = (folder / CDFS).resolve()
     with tempfile.TemporaryDirectory() as scratch:
         spec = Path(scratch) / "acme.yaml"
         spec.write_text(
             f"sizes: {{file: '{archive}#acme_cdf_gpus.csv', trace: Seren, what: jobs}}\n"
             f"durations: {{file: '{archive}#acme_cdf_duration.csv', trace: Seren, what: gpu_jobs}}\n"
-            f"jobs: {jobs}\nload: 0.9\nlongest: 86400\npreferred: {RACK}\n"
+            f"jobs: {jobs}\nload: {load}\nlongest: 86400\npreferred: {RACK}\n"
         )
         return read_trace(str(spec), ReadOptions(nodes, SEED, ""), TraceFormat.DISTRIBUTION)
 
@@ -109,12 +111,12 @@ def main() -> int:
         if arguments.only in (None, name):
             with get_context("spawn").Pool(1) as pool:
                 found = pool.apply(run_row, (folder, row, arguments.jobs or row.jobs))
-            met = found.seconds <= row.seconds_max and found.megabytes <= row.megabytes_max
+            met = found.cpu_seconds <= row.seconds_max and found.megabytes <= row.megabytes_max
             good &= met
             print(
-                f"{row.about}, {found.jobs:,} gangs: {found.seconds:.0f} s ({found.cpu_seconds:.0f} s CPU;"
-                f" at most {row.seconds_max:.0f}), {found.megabytes:.0f} MB (at most"
-                f" {row.megabytes_max:.0f}), {found.decisions / found.seconds:,.0f} decisions/s,"
+                f"{row.about}, {found.jobs:,} gangs: {found.cpu_seconds:.0f} s CPU (at most"
+                f" {row.seconds_max:.0f}; {found.seconds:.0f} s passed), {found.megabytes:.0f} MB (at most"
+                f" {row.megabytes_max:.0f}), {found.decisions / found.cpu_seconds:,.0f} decisions/s,"
                 f" {found.done:,} ran, at most {found.waiting_max:,} waited and"
                 f" {found.allocated:.1%} of GPUs were allocated: {'ok' if met else 'MISSED'}",
                 flush=True,
