@@ -9,11 +9,9 @@ GPU-hours that is saved, minus the GPU-hours of work that are done again. The tr
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -29,19 +27,18 @@ from bayplan.scheduling.defragment.policy import DefragmentPolicy
 from bayplan.scheduling.defragment.problem import DefragmentPlan, MovableGang, RoomRequest, fresh_pods
 from bayplan.scheduling.defragment.proof import find_proven_plan
 from bayplan.scheduling.defragment.running import running_gangs, snapshot_for_moves
-from bayplan.simulation.traces.cluster_shapes import RACK, read_switches
-from bayplan.simulation.traces.readers import ReadOptions, TraceFormat, read_trace
-from bayplan.simulation.traces.workload import Trace
+from bayplan.simulation.traces.cluster_shapes import RACK
+from bayplan.simulation.traces.workload import GPU, Trace
 from bayplan.simulation.virtual_time.defragmenting_engine import DefragmentingEngine
 from bayplan.simulation.virtual_time.our_engine import OurEngine
 from bayplan.simulation.virtual_time.outcome import RunOutcome, VirtualScheduler
 from bayplan.simulation.virtual_time.virtual_run import RunSettings, VirtualRun
 from bayplan.state.scheduling.state import SchedulingState
+from tests.benchmarks.acme_load import drawn_gangs, lingjun_hosts, traces_folder
 
 LOADS = (0.8, 0.9, 1.0, 1.1)
 JOBS = 20_000
 HOSTS = 128
-CDFS, SWITCHES = "acme_summary_and_cdfs.tar.xz", "lingjun2023_topo.csv.xz"
 LARGE_NODES, LARGE_SECONDS = 5_000, 2.0
 HOUR = 3600.0
 
@@ -65,8 +62,9 @@ class PayOff:
 def pay_off(folder: Path, load: float, jobs: int, seed: int) -> PayOff:
     """Both runs of one load."""
     collect_rarely()
-    nodes = some_racks(read_switches(str(folder / SWITCHES), 8), HOSTS)
-    trace = drawn(folder, nodes, load, jobs, seed)
+    nodes = some_racks(lingjun_hosts(folder), HOSTS)
+    bounds = ("largest: 64", "longest: 86400", f"required: {RACK}")  # a rack has 64 GPUs
+    trace = drawn_gangs(folder, nodes, jobs, load, seed, *bounds)
     began = time.process_time()
     plain = run(nodes, trace, OurEngine(nodes, Profile()))
     moving = run(nodes, trace, DefragmentingEngine(nodes, Profile(), DefragmentPolicy()))
@@ -94,25 +92,11 @@ def waiting(outcome: RunOutcome) -> float:
     return sum(job.gpus * (job.wait or 0.0) for job in outcome.jobs) / HOUR
 
 
-def drawn(folder: Path, nodes: tuple[Node, ...], load: float, jobs: int, seed: int) -> Trace:
-    """Gangs of up to 64 GPUs, which a rack has."""
-    archive = (folder / CDFS).resolve()
-    with tempfile.TemporaryDirectory() as scratch:
-        spec = Path(scratch) / "acme.yaml"
-        spec.write_text(
-            f"sizes: {{file: '{archive}#acme_cdf_gpus.csv', trace: Seren, what: jobs}}\n"
-            f"durations: {{file: '{archive}#acme_cdf_duration.csv', trace: Seren, what: gpu_jobs}}\n"
-            f"jobs: {jobs}\nload: {load}\nlargest: 64\nlongest: 86400\nrequired: {RACK}\n"
-        )
-        return read_trace(str(spec), ReadOptions(nodes, seed, ""), TraceFormat.DISTRIBUTION)
-
-
 def large_search(nodes: int = LARGE_NODES, seed: int = 1) -> tuple[float, DefragmentPlan | None, int]:
     """CPU seconds of one search on a fragmented cluster, the plan, and how many gangs could move."""
-    state, ref_pods = SchedulingState(), 0
-    dice, gpu = Random(seed), "nvidia.com/gpu"
+    state, dice = SchedulingState(), Random(seed)
     hosts = [
-        Node(name, {RACK: name[:4], HOSTNAME: name}, {gpu: 8, "cpu": 128_000, PODS: 110})
+        Node(name, {RACK: name[:4], HOSTNAME: name}, {GPU: 8, "cpu": 128_000, PODS: 110})
         for name in (f"r{at // 16:03d}-h{at % 16:02d}" for at in range(nodes))
     ]
     changes: list[GangSpecSeen | PodSeen] = []
@@ -124,15 +108,8 @@ def large_search(nodes: int = LARGE_NODES, seed: int = 1) -> tuple[float, Defrag
                 continue
             left -= size
             ref = Ref("bench", "Gang", "ns", f"g{number}-{part}")
-            amounts = {gpu: size, PODS: 1}
-            shape = PodSignature("ns", amounts=tuple(sorted(amounts.items())))
             changes.append(GangSpecSeen(GangSpec(ref, 1, priority=0)))
-            pod = Pod(
-                PodKey("ns", f"{ref.name}-0"), f"u{ref_pods}", amounts, host.name, gang=ref,
-                spec=PodSpec(shape), ours=True, started=1.0,
-            )  # fmt: skip
-            changes.append(PodSeen(pod))
-            ref_pods += 1
+            changes.append(PodSeen(replace(gang_pod(ref, 0, size), node=host.name, ours=True, started=1.0)))
     state.apply_all(map(NodeSeen, hosts))
     state.apply_all(changes)
     snapshot = snapshot_for_moves(state, 100.0)
@@ -140,17 +117,20 @@ def large_search(nodes: int = LARGE_NODES, seed: int = 1) -> tuple[float, Defrag
         MovableGang(snapshot.specs[ref], pods, fresh_pods(pods), dice.randint(100, 5000), 1)
         for ref, pods in running_gangs(snapshot).items()
     ]
-    amounts = {gpu: 8, PODS: 1}
-    shape = PodSignature("ns", amounts=tuple(sorted(amounts.items())))
     wanted = Ref("bench", "Gang", "ns", "wanted")
-    pods = tuple(
-        Pod(PodKey("ns", f"wanted-{rank}"), f"w{rank}", amounts, gang=wanted, rank=rank, spec=PodSpec(shape))
-        for rank in range(16)
-    )
+    pods = tuple(gang_pod(wanted, rank, 8) for rank in range(16))
     request = RoomRequest(GangSpec(wanted, 16, locality=Locality()), pods, (RACK,))
     began = time.process_time()
     found = find_proven_plan(snapshot, Profile(), request, movers)
     return time.process_time() - began, found if isinstance(found, DefragmentPlan) else None, len(movers)
+
+
+def gang_pod(ref: Ref, rank: int, gpus: int) -> Pod:
+    """A pod of a gang that asks for GPUs only."""
+    amounts = {GPU: gpus, PODS: 1}
+    shape = PodSignature("ns", amounts=tuple(sorted(amounts.items())))
+    name = f"{ref.name}-{rank}"
+    return Pod(PodKey("ns", name), name, amounts, gang=ref, rank=rank, spec=PodSpec(shape))
 
 
 def main() -> int:
@@ -172,11 +152,10 @@ def main() -> int:
         print(
             f"{LARGE_NODES:,} hosts, {movers:,} gangs: {seconds:.2f} s CPU (at most {LARGE_SECONDS}), {found}"
         )
-    folder = Path(os.environ.get("BAYPLAN_TRACES", "../shared/traces"))
     if arguments.only == "search":
         return 0 if good else 1
-    if not (folder / CDFS).exists():
-        print(f"Not measured: {folder} has no {CDFS}; name the folder of the traces in BAYPLAN_TRACES.")
+    folder = traces_folder()
+    if folder is None:
         return 1
     print("| load | waiting, GPU-hours | with moves | saved | done again | moves | gain |")
     print("|---|---|---|---|---|---|---|")

@@ -12,9 +12,7 @@ Traces are looked for in `../shared/traces`, or where BAYPLAN_TRACES says; witho
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,28 +26,20 @@ from bayplan.model.node import Node
 from bayplan.model.profile import Profile
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.simulation.reports.figures import figures
-from bayplan.simulation.traces.cluster_shapes import RACK, read_switches
-from bayplan.simulation.traces.readers import ReadOptions, TraceFormat, read_trace
+from bayplan.simulation.traces.cluster_shapes import RACK
 from bayplan.simulation.traces.workload import GPU, Trace, TraceJob
 from bayplan.simulation.virtual_time.policies import known_policies
 from bayplan.simulation.virtual_time.virtual_run import RunSettings, VirtualRun
+from tests.benchmarks.acme_load import drawn_gangs, lingjun_hosts, traces_folder
 
-CDFS, SWITCHES = "acme_summary_and_cdfs.tar.xz", "lingjun2023_topo.csv.xz"
 WORKLOADS = (("Helios", 0.95), ("Helios", 1.5), ("Seren", 0.95), ("Seren", 1.5))
 POLICIES = ("bayplan", "bayplan-pack", "bayplan-spread", "best-fit", "spread")
 
 
 def drawn(folder: Path, nodes: tuple[Node, ...], mix: str, load: float, jobs: int, seed: int) -> Trace:
     """The workload, with required and preferred racks."""
-    archive = (folder / CDFS).resolve()
-    with tempfile.TemporaryDirectory() as scratch:
-        spec = Path(scratch) / "jobs.yaml"
-        spec.write_text(
-            f"sizes: {{file: '{archive}#acme_cdf_gpus.csv', trace: {mix}, what: jobs}}\n"
-            f"durations: {{file: '{archive}#acme_cdf_duration.csv', trace: {mix}, what: gpu_jobs}}\n"
-            f"jobs: {jobs}\nload: {load}\nlargest: 256\nlongest: 20000\nlong_gangs: 4\n"
-        )
-        trace = read_trace(str(spec), ReadOptions(nodes, seed, ""), TraceFormat.DISTRIBUTION)
+    bounds = ("largest: 256", "longest: 20000", "long_gangs: 4")
+    trace = drawn_gangs(folder, nodes, jobs, load, seed, *bounds, site=mix)
     largest = max(_rack_sizes(nodes).values())
     kinds = np.random.default_rng([seed, 3]).integers(0, 3, len(trace.jobs)).tolist()
     found = [_with_rack(job, kind, largest) for job, kind in zip(trace.jobs, kinds, strict=True)]
@@ -98,13 +88,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=42)
     asked = parser.parse_args()
-    beside = Path(__file__).parents[3] / "shared" / "traces"
-    folder = Path(os.environ.get("BAYPLAN_TRACES") or beside)
-    if not (folder / CDFS).is_file():
-        print(f"{folder} has no {CDFS}; set BAYPLAN_TRACES to the folder with the traces", file=sys.stderr)
+    folder = traces_folder()
+    if folder is None:
         return 2
     collect_rarely()
-    nodes = read_switches(str(folder / SWITCHES), 8)
+    nodes = lingjun_hosts(folder)
     good = True
     for mix, load in WORKLOADS:
         if (asked.mix and mix not in asked.mix) or (asked.load and load not in asked.load):

@@ -8,27 +8,22 @@ without them nothing is measured.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from bayplan.model.node import Node
 from bayplan.model.profile import Profile
 from bayplan.runtime.process.gc_tuning import collect_rarely
-from bayplan.simulation.traces.cluster_shapes import RACK, parse_shape, read_switches
-from bayplan.simulation.traces.readers import ReadOptions, TraceFormat, read_trace
-from bayplan.simulation.traces.workload import Trace
+from bayplan.simulation.traces.cluster_shapes import RACK, parse_shape
 from bayplan.simulation.virtual_time.outcome import JobState
 from bayplan.simulation.virtual_time.policies import known_policies
 from bayplan.simulation.virtual_time.virtual_run import RunSettings, VirtualRun
+from tests.benchmarks.acme_load import drawn_gangs, lingjun_hosts, traces_folder
 
 SEED = 42
-CDFS, SWITCHES = "acme_summary_and_cdfs.tar.xz", "lingjun2023_topo.csv.xz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +33,15 @@ class SimulateRow:
     about: str
     shape: str  # empty: the hosts of the switch table
     jobs: int
-    seconds_max: float
+    seconds_max: float  # of CPU: a run has one thread and waits for nothing
     megabytes_max: float
+    load: float = 0.9  # in a large cluster gangs arrive within a day, and wait only at a higher load
 
 
 ROWS = {
     "lingjun": SimulateRow("847 hosts of Lingjun x 8 GPUs", "", 30_000, 300, 2048),
     "large": SimulateRow("10,000 hosts x 8 GPUs", "10x50x20 gpu=8", 100_000, 1800, 2048),
+    "crowded": SimulateRow("the same, load 3", "10x50x20 gpu=8", 100_000, 1800, 2048, 3.0),
 }
 
 
@@ -65,8 +62,8 @@ class SimulateResult:
 def run_row(folder: Path, row: SimulateRow, jobs: int) -> SimulateResult:
     """One run to its end."""
     collect_rarely()
-    nodes = parse_shape(row.shape) if row.shape else read_switches(str(folder / SWITCHES), 8)
-    trace = drawn(folder, nodes, jobs)
+    nodes = parse_shape(row.shape) if row.shape else lingjun_hosts(folder)
+    trace = drawn_gangs(folder, nodes, jobs, row.load, SEED, "longest: 86400", f"preferred: {RACK}")
     began, cpu = time.monotonic(), time.process_time()
     scheduler = known_policies(Profile())["bayplan"].scheduler(nodes, SEED)
     outcome = VirtualRun("bayplan", nodes, trace, scheduler, RunSettings()).run(lambda arrived, total: None)
@@ -82,39 +79,25 @@ def run_row(folder: Path, row: SimulateRow, jobs: int) -> SimulateResult:
     )
 
 
-def drawn(folder: Path, nodes: tuple[Node, ...], jobs: int) -> Trace:
-    """The workload: nine tenths of what the cluster can run, so that gangs have to wait at times."""
-    archive = (folder / CDFS).resolve()
-    with tempfile.TemporaryDirectory() as scratch:
-        spec = Path(scratch) / "acme.yaml"
-        spec.write_text(
-            f"sizes: {{file: '{archive}#acme_cdf_gpus.csv', trace: Seren, what: jobs}}\n"
-            f"durations: {{file: '{archive}#acme_cdf_duration.csv', trace: Seren, what: gpu_jobs}}\n"
-            f"jobs: {jobs}\nload: 0.9\nlongest: 86400\npreferred: {RACK}\n"
-        )
-        return read_trace(str(spec), ReadOptions(nodes, SEED, ""), TraceFormat.DISTRIBUTION)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=list(ROWS), help="one row")
     parser.add_argument("--jobs", type=int, help="fewer gangs than the row has")
     arguments = parser.parse_args()
-    folder = Path(os.environ.get("BAYPLAN_TRACES", "../shared/traces"))
-    if not (folder / CDFS).exists():
-        print(f"Not measured: {folder} has no {CDFS}; name the folder of the traces in BAYPLAN_TRACES.")
+    folder = traces_folder()
+    if folder is None:
         return 1
     good = True
     for name, row in ROWS.items():
         if arguments.only in (None, name):
             with get_context("spawn").Pool(1) as pool:
                 found = pool.apply(run_row, (folder, row, arguments.jobs or row.jobs))
-            met = found.seconds <= row.seconds_max and found.megabytes <= row.megabytes_max
+            met = found.cpu_seconds <= row.seconds_max and found.megabytes <= row.megabytes_max
             good &= met
             print(
-                f"{row.about}, {found.jobs:,} gangs: {found.seconds:.0f} s ({found.cpu_seconds:.0f} s CPU;"
-                f" at most {row.seconds_max:.0f}), {found.megabytes:.0f} MB (at most"
-                f" {row.megabytes_max:.0f}), {found.decisions / found.seconds:,.0f} decisions/s,"
+                f"{row.about}, {found.jobs:,} gangs: {found.cpu_seconds:.0f} s CPU (at most"
+                f" {row.seconds_max:.0f}; {found.seconds:.0f} s passed), {found.megabytes:.0f} MB (at most"
+                f" {row.megabytes_max:.0f}), {found.decisions / found.cpu_seconds:,.0f} decisions/s,"
                 f" {found.done:,} ran, at most {found.waiting_max:,} waited and"
                 f" {found.allocated:.1%} of GPUs were allocated: {'ok' if met else 'MISSED'}",
                 flush=True,

@@ -15,15 +15,17 @@ from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.fake_controllers.manifests import RACK, job
 from bayplan.cli.commands.main import main
 from bayplan.cli.live.state import ClusterTarget
-from bayplan.cli.planning.defragmentation import FENCE, RoomOptions, defragmentation, read_fragmented
+from bayplan.cli.planning.defragmentation import RoomOptions, defragmentation, read_fragmented
 from bayplan.cli.running.defragment_standing import StandingDefragmentation
 from bayplan.cli.running.defragment_steps import PlanExecution, StepSettings
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
+from bayplan.dialects.kube.encode.move_marks import PLAN, UNTIL
+from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.scheduling.defragment.cost import CostRules
 from bayplan.scheduling.defragment.policy import DefragmentPolicy
 from bayplan.scheduling.defragment.problem import DefragmentPlan
-from tests.support.defragment_site import BUDGETS
+from tests.support.defragment_site import BUDGETS, JOBS
 
 PATIENCE_SECONDS = 60.0
 RACKFUL = "gang of 8 gpu in one rack"
@@ -54,11 +56,12 @@ class Hall:
         with self.cluster.lock:
             return self.cluster.store.list(NODES).items
 
-    def start_on(self, name: str, hosts: list[str], gpus: int, **spec: Any) -> None:
+    def start_on(self, name: str, hosts: list[str], gpus: int, *, movable: bool = True, **spec: Any) -> None:
         """Start a job while all other hosts are cordoned."""
         self.cordon({one["metadata"]["name"] for one in self.nodes()} - set(hosts))
         made = job(name, len(hosts), gpus, {}, 3600)
         made["spec"] |= spec
+        made["metadata"]["annotations"] = {} if movable else {"bayplan.dev/movable": "false"}
         self.cluster.submit(made)
         until(lambda: len(self.hosts(name)) == len(hosts))
         self.cordon(set())
@@ -128,7 +131,7 @@ def test_the_new_place_is_held_and_the_freed_nodes_are_tainted_while_a_gang_is_a
             fenced = {
                 one["metadata"]["name"]
                 for one in hall.nodes()
-                if any(taint["key"] == FENCE for taint in one["spec"].get("taints") or ())
+                if any(taint["key"] == PLAN for taint in one["spec"].get("taints") or ())
             }
             seen.append((held, fenced))
 
@@ -203,11 +206,117 @@ def test_a_standing_defragmentation_makes_room_for_a_gang_that_waits_and_keeps_t
     frugal = standing(DefragmentPolicy(waits=0.0, moves_per_hour=0))
     assert frugal.round() is False and told == []
     time.sleep(1.1)  # times of the API are in seconds; a gang that has not waited is worth nothing
-    eager = standing(DefragmentPolicy(waits=0.0))
+    hasty = standing(DefragmentPolicy(waits=0.0, least_run_time=3600.0))
+    assert hasty.round() is False and told.pop() == "default/wide: no moves make room for it"
+    eager = standing(DefragmentPolicy(waits=0.0, least_run_time=0.0))
     assert eager.round() is True, told
     assert told[-1] == "default/wide: there is room now"
     until(lambda: len(hall.hosts("wide")) == 2)
     assert eager.round() is False
+    assert left_behind(hall) == []
+
+
+def test_a_gang_does_not_return_to_the_place_that_a_later_one_takes(hall: Hall) -> None:
+    """The large gang needs a whole host, and there is one only after the small gang has left it."""
+    hall.start_on("fixed-a", ["b01-r02-h01"], 4, movable=False)
+    hall.start_on("fixed-b", ["b01-r03-h01"], 4, movable=False)
+    hall.start_on("fixed-c", ["b01-r03-h02"], 2, movable=False)
+    hall.start_on("small", ["b01-r02-h02"], 2)
+    hall.start_on("large", ["b01-r01-h01"], 4)
+    result = hall.run("--for", RACKFUL, "--apply", "--timeout", "30s")
+    assert result.exit_code == 0, result.output
+    assert (hall.hosts("small"), hall.hosts("large")) == (["b01-r03-h02"], ["b01-r02-h02"])
+    assert left_behind(hall) == []
+
+
+class KilledExecution(PlanExecution):
+    """Takes nothing back, as if its process was killed while a gang is away."""
+
+    def _take_back(self) -> str:
+        return ""
+
+
+class Killed(BaseException):
+    """Not caught by anything."""
+
+
+def kill(hall: Hall, name: str, when: str = "evicted") -> DefragmentPlan:
+    """Carry out a plan of this name up to a line that it says."""
+    for rack in (1, 2, 3):
+        hall.start_on(f"job{rack}", [f"b01-r0{rack}-h01"], 4, backoffLimit=0)
+    plan = planned(hall)
+
+    def say(line: str) -> None:
+        if when in line:
+            raise Killed
+
+    target = ClusterTarget(hall.kubeconfig, None, None, SystemClock())
+    settings = StepSettings(name, 5.0)
+    with pytest.raises(Killed):
+        KilledExecution(target, RoomOptions(RACKFUL), settings, say).run(plan)
+    assert len(left_behind(hall)) == 4  # the taints of two nodes, a pod that holds a place, a stopped job
+    return plan
+
+
+def test_what_a_killed_run_left_behind_is_put_right_on_demand(hall: Hall) -> None:
+    mover = kill(hall, "killed").moves[0].gang.ref.name
+    advice = hall.run("--for", RACKFUL, "-o", "json")
+    assert "plan killed may be carried out until " in advice.stderr
+    busy = hall.run("--for", RACKFUL, "--apply")
+    assert busy.exit_code == 4 and "put it right with: bayplan defragment --undo" in busy.stderr
+    undone = hall.run("--undo")
+    assert undone.exit_code == 0, undone.output
+    assert undone.stderr == (
+        f"plan killed was left behind; put right: Job default/{mover}, which is stopped,"
+        " 1 held place, the taints of 2 nodes\n"
+    )
+    assert left_behind(hall) == []
+    until(lambda: len(hall.hosts(mover)) == 1)
+    assert "nothing was left behind" in hall.run("--undo").stderr
+
+
+def test_the_next_run_puts_right_what_was_left_behind_for_long(hall: Hall) -> None:
+    mover = kill(hall, "killed").moves[0].gang.ref.name
+    past: Object = {"metadata": {"annotations": {UNTIL: timestamp(time.time() - 1)}}}
+    with hall.cluster.lock:
+        store = hall.cluster.store
+        store.patch(JOBS, "default", mover, past)
+        for one in [*hall.nodes()]:
+            store.patch(NODES, "", one["metadata"]["name"], past)
+        for one in hall.pods("hold-"):
+            store.patch(PODS_KIND, "default", one["metadata"]["name"], past)
+    result = hall.run("--for", RACKFUL, "--apply", "--timeout", "30s")
+    assert result.exit_code in (0, 3), result.output  # the gang that was away may be pending yet
+    assert "plan killed was left behind; put right: " in result.stderr
+    assert left_behind(hall) == []
+    until(lambda: len(hall.hosts(mover)) == 1)
+
+
+def test_the_role_puts_right_at_once_what_an_earlier_leader_left_behind(hall: Hall) -> None:
+    mover, told = kill(hall, "role-1-1").moves[0].gang.ref.name, list[str]()
+    target = ClusterTarget(hall.kubeconfig, None, None, SystemClock())
+
+    def one_round(name: str) -> bool:
+        settings = StepSettings(name, 20.0)
+        policy = DefragmentPolicy(waits=0.0)
+        return StandingDefragmentation(target, policy, CostRules(), settings, told.append).round()
+
+    assert one_round("person") is False
+    assert told.pop().startswith("no moves: plan role-1-1 may be carried out until ")
+    assert len(left_behind(hall)) == 4
+    assert one_round("role-2") is False
+    assert told.pop().startswith("plan role-1-1 was left behind; put right: Job default/")
+    assert left_behind(hall) == []
+    until(lambda: len(hall.hosts(mover)) == 1)
+
+
+def test_nothing_is_written_while_another_replica_leads(hall: Hall) -> None:
+    for rack in (1, 2, 3):
+        hall.start_on(f"job{rack}", [f"b01-r0{rack}-h01"], 4, backoffLimit=0)
+    target = ClusterTarget(hall.kubeconfig, None, None, SystemClock(), may_write=lambda: False)
+    made = PlanExecution(target, RoomOptions(RACKFUL), StepSettings("test", 5.0), lambda line: None)
+    stopped = made.run(planned(hall))
+    assert stopped.startswith("stopped after 0 of 1 move: could not taint nodes: "), stopped
     assert left_behind(hall) == []
 
 
@@ -222,7 +331,11 @@ def budget(name: str, job: str) -> Object:
 
 
 def left_behind(hall: Hall) -> list[Any]:
-    """Taints and pods of the command."""
+    """Taints, pods and stopped jobs of the command."""
     taints = [taint for one in hall.nodes() for taint in one["spec"].get("taints") or ()]
-    fences = [taint for taint in taints if taint["key"] == FENCE]
-    return [*fences, *(one["metadata"]["name"] for one in hall.pods("hold-"))]
+    fences = [taint for taint in taints if taint["key"] == PLAN]
+    with hall.cluster.lock:
+        jobs = hall.cluster.store.list(JOBS, "default").items
+    marked = [one for one in jobs if PLAN in (one["metadata"].get("annotations") or {})]
+    assert marked == [one for one in jobs if one["spec"].get("suspend")]
+    return [*fences, *(one["metadata"]["name"] for one in (*hall.pods("hold-"), *marked))]

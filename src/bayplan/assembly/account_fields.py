@@ -1,9 +1,11 @@
-"""CEL expressions for the fields of pods and jobs that our roles may change: all others must be unchanged."""
+"""CEL expressions for what our roles may write of pods, jobs and nodes: other fields must be unchanged."""
 
 from __future__ import annotations
 
 from bayplan.dialects.jobs.change_rules import NEW, OLD, WHERE, all_of, every, or_empty, same_but
 from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.kube.encode.holders import HOLDER, IMAGE
+from bayplan.dialects.kube.encode.move_marks import PLAN, UNTIL
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.names.annotations import ELASTIC_GATE, MANAGED, TOPOLOGY_GATE
 
@@ -42,3 +44,20 @@ JOBS = {kind.kind: all_of(_METADATA, *kind.changes) for kind in KINDS.values() i
 """For each kind with a suspend flag: what must hold for a change by our account."""
 JOB_STATUS = same_but(or_empty(f"{NEW}.status"), or_empty(f"{OLD}.status"), "startTime")
 """Only startTime may change: a stopped Job starts again, and its deadline counts from then."""
+_TAINTS = "({0}.spec.?taints.orValue([]).filter(one, one.key != '" + PLAN + "'))"
+_NOTES = "({0}.metadata.?annotations.orValue({{}}))"
+NODE = all_of(
+    same_but(f"{NEW}.metadata", f"{OLD}.metadata", "annotations", *_BY_SERVER),
+    same_but(_NOTES.format(NEW), _NOTES.format(OLD), UNTIL),
+    same_but(f"{NEW}.spec", f"{OLD}.spec", "taints"),
+    f"{_TAINTS.format(NEW)} == {_TAINTS.format(OLD)}",
+)
+"""Of a node, only the taint and the annotation of a plan may change."""
+HOLDING_POD = all_of(
+    f"'{HOLDER}' in {NEW}.metadata.?labels.orValue({{}})",
+    f"{NEW}.spec.containers.all(one, one.image == '{IMAGE}' && one.imagePullPolicy == 'Never')",
+    f"{NEW}.spec.?initContainers.orValue([]).size() == 0 && {NEW}.spec.?volumes.orValue([]).size() == 0",
+    f"{NEW}.spec.?automountServiceAccountToken.orValue(true) == false",
+    f"!{NEW}.spec.?hostNetwork.orValue(false) && !{NEW}.spec.?hostPID.orValue(false)",
+)
+"""A new pod of ours runs no image that exists, and sees nothing of its node."""

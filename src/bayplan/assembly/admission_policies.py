@@ -1,8 +1,8 @@
 """ValidatingAdmissionPolicies: fields of pods that users may not change, and limits of our own account.
 
 Webhooks are called only for objects that name a queue; policies apply to all. One protects the gates, labels
-and annotations that admission relies on from changes by users; two limit our own account to the fields that
-our roles change, so that a stolen token cannot change the workloads of other users.
+and annotations that admission relies on from changes by users; three limit our own account to what our roles
+write, so that a stolen token cannot change the workloads of other users, nor run anything.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bayplan.assembly.account_fields import JOB_STATUS, JOBS, POD, POD_STATUS, VARIABLES
+from bayplan.assembly.account_fields import HOLDING_POD, JOB_STATUS, JOBS, NODE, POD, POD_STATUS, VARIABLES
 from bayplan.dialects.jobs.change_rules import every
 from bayplan.dialects.jobs.kinds import KINDS, SUSPENDED
+from bayplan.dialects.kube.encode.move_marks import PLAN, UNTIL
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.names.annotations import (
     CLUSTER_QUEUE,
@@ -38,6 +39,7 @@ Object = dict[str, Any]
 
 API = "admissionregistration.k8s.io/v1"
 PROTECTED, OWN_PODS, OWN_JOBS = "bayplan-protected-pods", "bayplan-account-pods", "bayplan-account-jobs"
+OWN_MOVES = "bayplan-account-moves"
 ADMINISTRATORS = "system:masters"
 """A group that is exempt from the policy for users, to repair a cluster by hand."""
 
@@ -110,6 +112,26 @@ def policies(account: str, trusted: str) -> list[Object]:
                 ),
             ],
         ),
+        *_policy(
+            OWN_MOVES,
+            [_rule("", "v1", ["nodes"]), _rule("", "v1", ["pods"], "CREATE")],
+            {"is-bayplan": ours},
+            _moves(),
+        ),
+    ]
+
+
+def _moves() -> list[Object]:
+    """The checks for what our account writes to move gangs."""
+    return [
+        _check(
+            f"request.resource.resource != 'nodes' || ({NODE})",
+            f"bayplan may change only the taint {PLAN} of a node and the annotation {UNTIL}",
+        ),
+        _check(
+            f"request.resource.resource != 'pods' || ({HOLDING_POD})",
+            "bayplan may create only pods that hold a place and run nothing",
+        ),
     ]
 
 
@@ -168,11 +190,11 @@ def _policy(
     yield {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": bound}
 
 
-def _rule(group: str, version: str, resources: list[str]) -> Object:
+def _rule(group: str, version: str, resources: list[str], operation: str = "UPDATE") -> Object:
     return {
         "apiGroups": [group],
         "apiVersions": [version],
-        "operations": ["UPDATE"],
+        "operations": [operation],
         "resources": resources,
     }
 

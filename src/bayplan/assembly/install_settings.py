@@ -21,8 +21,9 @@ NAMESPACE = "bayplan-system"
 IMAGE = f"bayplan:{__version__}"
 ALL_ROLES = tuple(ROLES)
 """All roles of replicas."""
-SERVED_ROLES = tuple(role for role in ROLES if role != PodGrouperController.name)
-"""The default roles: the grouper is only needed for the KAI API."""
+DEFRAGMENT = "defragment"
+SERVED_ROLES = tuple(role for role in ROLES if role not in (PodGrouperController.name, DEFRAGMENT))
+"""The default roles: the grouper is only needed for the KAI API, and gangs are moved only on demand."""
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
 METRICS_PORT = 8443

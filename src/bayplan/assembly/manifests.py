@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.assembly.admission_policies import OWN_JOBS, OWN_PODS, PROTECTED, account_name, policies
+from bayplan.assembly.admission_policies import (
+    OWN_JOBS,
+    OWN_MOVES,
+    OWN_PODS,
+    PROTECTED,
+    account_name,
+    policies,
+)
 from bayplan.assembly.cert_manager import certificate_objects, injected
 from bayplan.assembly.crds import conversion, converted
 from bayplan.assembly.dashboard_replica import dashboard_replica
@@ -16,6 +23,7 @@ from bayplan.assembly.install_settings import (
     DASHBOARD_ACCOUNT,
     DASHBOARD_USER,
     DEFAULTS_ROLE,
+    DEFRAGMENT,
     HEALTH_PORT,
     IMAGE,
     LABELS,
@@ -129,7 +137,7 @@ def common_objects(settings: InstallSettings) -> list[Object]:
         *([_metrics_reader()] if settings.metrics_secure else []),
         *_rbac(NAME, (), COMMON_RULES.namespaced, settings),
         new_object("v1", "ConfigMap", CONFIG_MAP, settings, data={CONFIG_FILE: settings.config}),
-        *_policies(settings, OWN_PODS),
+        *_policies(settings, OWN_PODS, OWN_JOBS),
         *monitoring_objects(settings),
     ]
 
@@ -147,7 +155,9 @@ def role_objects(role: str, settings: InstallSettings) -> list[Object]:
         where, name = settings.kind_defaults
         objects += _rbac(DEFAULTS_ROLE, (), (kind_defaults_rule(name),), settings, where)
     if role == "admission":
-        objects += _policies(settings, PROTECTED, OWN_JOBS)
+        objects += _policies(settings, PROTECTED)
+    if role == DEFRAGMENT:
+        objects += _policies(settings, OWN_MOVES)
     if role == WEBHOOKS:
         objects += [
             service(SERVICE, 443, "webhooks", settings, selector(account)),

@@ -13,6 +13,7 @@ from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.api.names import POD_GROUP as KAI_GROUP
 from bayplan.dialects.kube.devices.wire import GROUP as DEVICES
 from bayplan.dialects.kube.gang_api.gates import GROUP as GANGS
+from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_KINDS
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning.requests import REQUESTS, TEMPLATES
 from bayplan.dialects.kueue.webhooks.reviews import DEFAULT_QUEUES, LEVELS
@@ -61,6 +62,12 @@ def _watching(kinds: Iterable[Kind]) -> tuple[RbacRule, ...]:
     return tuple(
         RbacRule(group, tuple(sorted(set(groups[group]))), ("list", "watch")) for group in sorted(groups)
     )
+
+
+def _patching(kinds: Iterable[Kind]) -> Iterator[RbacRule]:
+    """Rules to stop and start jobs that are gangs without a queue."""
+    for kind in kinds:
+        yield RbacRule(kind.group, (kind.plural,), ("patch",))
 
 
 def _getting(kinds: Iterable[Kind]) -> tuple[RbacRule, ...]:
@@ -146,6 +153,17 @@ ROLES: dict[str, RbacRules] = {
             RbacRule(KAI_GROUP.group, (KAI_GROUP.plural,), ("create", "patch")),
             RbacRule("", ("pods",), ("patch",)),  # add pods to their group
             _CREATE_EVENTS,
+        ),
+    ),
+    # Moves running gangs; what may be written is limited further by the policy bayplan-account-moves.
+    "defragment": RbacRules(
+        clusterwide=(
+            *_watching(dict.fromkeys((*AdmissionController.kinds, *SchedulerController.kinds))),
+            RbacRule("", ("nodes",), ("get", "patch")),  # keep pods off nodes that become free
+            RbacRule("", ("pods",), ("create", "delete")),  # hold the new place of a gang
+            RbacRule("", ("pods/eviction",), ("create",)),
+            RbacRule(_KUEUE, ("workloads",), ("patch",)),  # stop a gang and start it again
+            *_patching(JOB_KINDS.values()),
         ),
     ),
     # Serves admission and conversion webhooks, and writes the CA bundle into their configurations.

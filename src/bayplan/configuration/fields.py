@@ -48,18 +48,31 @@ FLAG = ValueForm("`true` or `false`", _flag)
 
 def seconds(*, above_zero: bool = False) -> ValueForm:
     """A number of seconds, with fractions."""
+    return ValueForm(
+        "seconds" + (", above 0" if above_zero else ""),
+        _numbers("a number of seconds", " seconds", above_zero),
+    )
 
+
+def number(*, above_zero: bool = False) -> ValueForm:
+    """A number with fractions."""
+    return ValueForm(
+        "a number " + ("above 0" if above_zero else "of at least 0"), _numbers("a number", "", above_zero)
+    )
+
+
+def _numbers(words: str, unit: str, above_zero: bool) -> Callable[[Field], float]:
     def read(field: Field) -> float:
         value = field.value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            field.error(f"must be a number of seconds, not {type_name(value)}")
+            field.error(f"must be {words}, not {type_name(value)}")
         elif not value >= 0 or (above_zero and value == 0):  # false for NaN
-            field.error("must be a number of seconds " + ("above 0" if above_zero else "of at least 0"))
+            field.error(f"must be {words} " + ("above 0" if above_zero else "of at least 0"))
         else:
-            return _bounded(field, value)
+            return _bounded(field, value, unit)
         return 0.0
 
-    return ValueForm("seconds" + (", above 0" if above_zero else ""), read)
+    return read
 
 
 def _duration(field: Field) -> float:
@@ -72,9 +85,9 @@ def _duration(field: Field) -> float:
     return _bounded(field, sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
 
 
-def _bounded(field: Field, value: float) -> float:
+def _bounded(field: Field, value: float, unit: str = " seconds") -> float:
     if value > SECONDS_MAX:
-        field.error(f"must be at most {SECONDS_MAX:.0f} seconds")
+        field.error(f"must be at most {SECONDS_MAX:.0f}{unit}")
         return 0.0
     return float(value)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bayplan.configuration.defragment_settings import ROWS as DEFRAGMENT_ROWS
+from bayplan.configuration.defragment_settings import DefragmentSettings
 from bayplan.configuration.fields import (
     CONFIG_MAP,
     COUNT,
@@ -89,6 +91,7 @@ class Settings:
     zones: ZoneRules = field(default_factory=ZoneRules)
     numa_staleness: NumaStalenessPolicy = DEFAULT_NUMA_POLICY
     grouper: GrouperSettings = field(default_factory=GrouperSettings)
+    defragmentation: DefragmentSettings = field(default_factory=DefragmentSettings)
 
     @property
     def profile(self) -> Profile:
@@ -330,6 +333,7 @@ OPTIONS = (
         ("knativeGangs", "knative_gangs", FLAG,
          "whether the pods of a Knative revision are a gang; else each pod is scheduled on its own"),
     ),
+    *_options("defragmentation", "defragmentation", *DEFRAGMENT_ROWS),
     Option(
         "schedulers", "names", "schedulers", _NAMES,
         "the values of `schedulerName` that Bayplan schedules",

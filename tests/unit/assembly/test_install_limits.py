@@ -21,8 +21,10 @@ def test_policies_come_with_the_roles_that_they_are_about() -> None:
         }
         return bound
 
-    assert names("scheduler") == {"bayplan-account-pods"}
-    assert names("admission") == {"bayplan-account-pods", "bayplan-account-jobs", "bayplan-protected-pods"}
+    always = {"bayplan-account-pods", "bayplan-account-jobs"}
+    assert names("scheduler") == always
+    assert names("admission") == {*always, "bayplan-protected-pods"}
+    assert names("scheduler", "defragment") == {*always, "bayplan-account-moves"}
 
 
 def test_every_kind_that_we_start_has_a_policy_for_our_account() -> None:

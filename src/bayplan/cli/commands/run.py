@@ -30,6 +30,7 @@ from bayplan.cli.commands.run_dashboard import (
 from bayplan.cli.config.cluster_access import takes_cluster
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.running.certificate_options import certificate_files
+from bayplan.cli.running.defragment_process import DEFRAGMENT, check_defragment, open_moves, passed_on
 from bayplan.cli.running.metrics_options import (
     GuardedMetrics,
     guarded_metrics,
@@ -75,7 +76,8 @@ from bayplan.state.cluster.shared_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
 """The default roles of a replica."""
-KNOWN_ROLES = (*ROLES, PodGrouperController.name, DASHBOARD)
+KNOWN_ROLES = (*ROLES, PodGrouperController.name, DASHBOARD, DEFRAGMENT)
+LOOP_ROLES = frozenset({"admission", "scheduler", PodGrouperController.name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class RunOptions:
     dashboard: DashboardOptions | None = None
     tracing: bool = False
     certificate: CertificateFiles | None = None  # of the webhooks; None: of our own authority
+    passed_on: tuple[str, ...] = ()  # options of the process of the role defragment
 
 
 @click.command()
@@ -155,6 +158,7 @@ def run(
         if pod_batch_seconds is not None:
             settings = replace(settings, ungating=UngatingSettings(pod_batch_seconds))
         settings = shadowing(settings, shadow_schedulers, shadow=shadow)
+        check_defragment(roles, LOOP_ROLES, shadow=shadow)
         addresses = (listen, webhook_listen)
         _check_addresses(addresses)
         guarded = guarded_metrics(metrics_listen, metrics_cert_file, metrics_key_file)
@@ -165,6 +169,7 @@ def run(
             dashboard=pages if DASHBOARD in roles else None,
             tracing=tracing,
             certificate=certificate_files("webhook", webhook_cert_file, webhook_key_file),
+            passed_on=tuple(passed_on(kubeconfig, context, log_format, log_level)),
         )
         status = _serve(kubeconfig, context, options)
     except (ApiError, InUse) as error:
@@ -275,7 +280,7 @@ def _serve(kubeconfig: Path | None, context: str | None, options: RunOptions) ->
             ready[DASHBOARD] = pages.check
             log.info("serving", dashboard=pages.url)
         with stop_on_signal(stop):
-            if options.roles - {"webhooks", DASHBOARD}:
+            if options.roles & LOOP_ROLES:
                 _schedule(backend, journal, options, grouper, clock, metrics, stop, shutdown, contained)
             else:
                 server = _probes({}, ready, metrics, options)
@@ -307,6 +312,9 @@ def _schedule(
     ready = {"watches": health.synced(lambda: service.loop.unsynced)}
     if election is not None:
         ready["leader"] = health.leading(clock, election.is_leader)
+    if DEFRAGMENT in options.roles:
+        moves = open_moves(options.passed_on, election, clock)
+        shutdown.opened("the moves of gangs", lambda _: moves.stop())
     server = _probes(alive, ready, metrics, options)
     shutdown.opened("the probes", lambda _: server.stop())
     logs.logger("run").info("serving", probes=f"http://{server.address}")

@@ -53,7 +53,7 @@ class GangListing:
         live, users = self.live, self.users
         made = (
             column_table(gang_columns(live, users.of_queued, self.starts), self.queued, wide=wide),
-            column_table(group_columns(live, users.of_group), self.groups, wide=wide),
+            column_table(group_columns(live, users.of_group, self.starts), self.groups, wide=wide),
             column_table(scheduled_columns(live, users.of_row), self.rows, wide=wide),
         )
         return [lines for lines in made if len(lines) > 1]
@@ -62,7 +62,7 @@ class GangListing:
         """One JSON record for each gang."""
         records = [
             *gang_records(self.live, self.queued, self.starts),
-            *group_records(self.live, self.groups),
+            *group_records(self.live, self.groups, self.starts),
             *scheduled_records(self.rows, self.live.now),
         ]
         users = (

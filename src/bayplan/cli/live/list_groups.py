@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bayplan.cli.live.list_gangs import Starts
 from bayplan.cli.live.state import Live, pages
+from bayplan.cli.render.expected_start import cell, record
 from bayplan.cli.render.tables import TableColumn, age, table
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import NotServed
+from bayplan.dialects.kai.api.names import DIALECT, POD_GROUP
 from bayplan.dialects.kai.api.wire import POD_GROUPS, QUEUES, KaiPodGroupWire, QueueResourceWire, QueueWire
 from bayplan.dialects.kai.status.pod_group import ACTIVE
 from bayplan.dialects.kube.fields.times import seconds
+from bayplan.model.gang import Ref
+from bayplan.simulation.forecast.expected_starts import ExpectedStart
 
 GROUP_HEADS = ("NAMESPACE", "PODGROUP", "QUEUE", "STATE", "AGE", "MINIMUM", "RUNNING", "PENDING", "REASON")
 QUEUE_HEADS = (
@@ -46,7 +51,7 @@ def fair_queues(live: Live) -> list[QueueWire]:
 
 
 def group_columns(
-    live: Live, user: Callable[[KaiPodGroupWire], object]
+    live: Live, user: Callable[[KaiPodGroupWire], object], starts: Starts
 ) -> tuple[TableColumn[KaiPodGroupWire], ...]:
     """The columns of the table of groups; `user` tells whose group it is."""
 
@@ -54,16 +59,30 @@ def group_columns(
         return TableColumn(head, lambda one: group_facts(live, one)[head], right=head in COUNTS)
 
     *first, reason = map(column, GROUP_HEADS)
-    return *first, TableColumn("USER", user, wide=True), reason
+    expected: TableColumn[KaiPodGroupWire] = TableColumn(
+        "EXPECTED START", lambda one: cell(_expected(one, starts), live.now)
+    )
+    return *first, expected, TableColumn("USER", user, wide=True), reason
 
 
-def group_records(live: Live, groups: Sequence[KaiPodGroupWire]) -> list[dict[str, Any]]:
+def group_records(live: Live, groups: Sequence[KaiPodGroupWire], starts: Starts) -> list[dict[str, Any]]:
     """One JSON record for each group."""
     names = ("namespace", "name", "queue", "state", "age", "minimum", "running", "pending", "message")
     return [
-        {"kind": "PodGroup", **dict(zip(names, group_facts(live, one).values(), strict=True))}
+        {
+            "kind": "PodGroup",
+            **dict(zip(names, group_facts(live, one).values(), strict=True)),
+            "expectedStart": record(_expected(one, starts), live.now),
+        }
         for one in groups
     ]
+
+
+def _expected(one: KaiPodGroupWire, starts: Starts) -> ExpectedStart | None:
+    """The expected start of a group that does not run; pods beyond its minimum have none."""
+    if one.status.running or 0:
+        return None
+    return starts.get(Ref(DIALECT, POD_GROUP.kind, one.metadata.namespace or "default", one.metadata.name))
 
 
 def fair_queue_table(queues: Sequence[QueueWire]) -> list[str]:

@@ -37,11 +37,14 @@ from bayplan.dialects.nrt import decoder as zones
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.runtime.core.clock import Clock, SystemClock
+from bayplan.runtime.process.election import Timing
 from bayplan.state.admission.fork import fork
 from bayplan.state.admission.state import AdmissionState
 
 PAGE = 500
 SECONDS = 60.0
+LED_WRITE_SECONDS = Timing().write_seconds
+"""How long a write may take where only a leader may write: no other replica leads before it ends."""
 NEVER = 1e6
 """Seconds after which a command that shows no progress would show it."""
 OLDER = "v1beta1"
@@ -130,15 +133,28 @@ class ClusterTarget:
     namespace: str | None
     clock: Clock
     settings: Settings = DEFAULTS
+    may_write: Callable[[], bool] | None = None  # asked before each write; None: always
 
     @contextmanager
-    def live(self, *, quiet: bool = False) -> Iterator[Live]:
-        """The state of the cluster; API errors become one-line errors of the command."""
+    def connected(self) -> Iterator[RemoteBackend]:
+        """A connection; API errors become one-line errors of the command."""
         try:
             backend = connect(self.kubeconfig, self.context)
         except ApiError as error:
             raise click.ClickException(str(error)) from None
         try:
+            if self.may_write is not None:
+                backend.write_only_while(self.may_write, LED_WRITE_SECONDS)
+            yield backend
+        except ApiError as error:
+            raise click.ClickException(str(error)) from None
+        finally:
+            backend.close(0)
+
+    @contextmanager
+    def live(self, *, quiet: bool = False) -> Iterator[Live]:
+        """The state of the cluster."""
+        with self.connected() as backend:
             namespace = self.namespace or backend.access.namespace
             state = AdmissionState(self.settings.numa_staleness)
             live = Live(backend, self.clock.wall(), namespace, self.settings, admission=state)
@@ -147,10 +163,6 @@ class ClusterTarget:
             with collector_paused(), closing(live.ahead):
                 read(live)
                 yield live
-        except ApiError as error:
-            raise click.ClickException(str(error)) from None
-        finally:
-            backend.close(0)
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,19 +9,18 @@ import click
 
 from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.live.state import Live
-from bayplan.cli.planning.movable_gangs import RunningGangs, gang_name, gangs_that_run
+from bayplan.cli.planning.movable_gangs import MoveLimits, RunningGangs, gang_name, gangs_that_run
 from bayplan.cli.planning.room_request import WantedRoom, room_for, room_in
 from bayplan.cli.render.placements import tolerating
-from bayplan.model.gang import Gang
+from bayplan.dialects.kube.encode.move_marks import PLAN
+from bayplan.model.gang import Gang, GangSpec
 from bayplan.model.node_rules import Toleration
+from bayplan.model.pod import Pod
 from bayplan.scheduling.defragment.cost import DEFAULT_COSTS, CostRules
 from bayplan.scheduling.defragment.problem import DefragmentPlan, Move, NoPlan
 from bayplan.scheduling.defragment.proof import find_proven_plan, first_failure, slots_after
 from bayplan.scheduling.defragment.running import snapshot_for_moves
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
-
-FENCE = "bayplan.dev/defragment"
-"""The key of the taint that keeps pods off nodes which a plan frees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,7 @@ class RoomOptions:
     wanted: str = ""  # as in --for
     level: str = ""
     costs: CostRules = DEFAULT_COSTS
+    least_run: float = 0.0  # gangs that run for fewer seconds stay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,11 +56,18 @@ class Defragmentation:
 
 def read_fragmented(live: Live, options: RoomOptions) -> FragmentedCluster:
     """Read everything that a plan depends on. Nodes that an unfinished plan has freed count as free."""
-    scheduled = read_scheduled(live)
+    return fragmented(live, read_scheduled(live), options)
+
+
+def fragmented(live: Live, scheduled: Scheduled, options: RoomOptions) -> FragmentedCluster:
+    """The same of a cluster that was read."""
     room = room_for(live, scheduled, options.wanted) if options.wanted else room_in(scheduled, options.level)
     snapshot = snapshot_for_moves(scheduled.controller.state, live.now)
-    gangs = gangs_that_run(live, scheduled, snapshot, below=room.priority, costs=options.costs)
-    return FragmentedCluster(live, scheduled, snapshot, _behind_fence(room), gangs)
+    limits = MoveLimits(room.priority, options.costs, options.least_run)
+    gangs = gangs_that_run(live, scheduled, snapshot, limits)
+    spec, pods = _behind_fence(room.request.spec, room.request.pods)
+    room = replace(room, request=replace(room.request, spec=spec, pods=pods))
+    return FragmentedCluster(live, scheduled, snapshot, room, gangs)
 
 
 def defragmentation(cluster: FragmentedCluster) -> Defragmentation:
@@ -73,7 +80,10 @@ def defragmentation(cluster: FragmentedCluster) -> Defragmentation:
 
 
 def renewed(cluster: FragmentedCluster, plan: DefragmentPlan, moves: Sequence[Move]) -> DefragmentPlan | str:
-    """The rest of a plan with the gangs as they are now; or why it does not hold any more."""
+    """The rest of a plan with the gangs as they are now; or why it does not hold any more.
+
+    Nodes that are kept free until a later gang takes them count as free for it.
+    """
     movable = {gang.ref: gang for gang in cluster.gangs.movable}
     staying = {one.ref: one.why for one in cluster.gangs.staying}
     found = []
@@ -83,7 +93,8 @@ def renewed(cluster: FragmentedCluster, plan: DefragmentPlan, moves: Sequence[Mo
             return f"{ref.kind} {gang_name(ref)} cannot move any more: {staying.get(ref, 'it is gone')}"
         if {pod.uid: pod.node for pod in now.pods} != {pod.uid: pod.node for pod in move.gang.pods}:
             return f"{ref.kind} {gang_name(ref)} does not run where it did when the plan was made"
-        found.append(Move(now, move.nodes))
+        spec, fresh = _behind_fence(now.spec, now.fresh)
+        found.append(Move(replace(now, spec=spec, fresh=fresh), move.nodes))
     rest = replace(plan, moves=tuple(found))
     failed = first_failure(cluster.snapshot, cluster.live.settings.profile, cluster.room.request, rest)
     if failed is None:
@@ -94,18 +105,17 @@ def renewed(cluster: FragmentedCluster, plan: DefragmentPlan, moves: Sequence[Mo
     return f"{failed.kind} {gang_name(failed)} has no room in {cluster.scheduled.where(nodes)} any more"
 
 
-def _behind_fence(room: WantedRoom) -> WantedRoom:
-    """The gang that asks for room may use nodes that are kept for it."""
-    allowed = Toleration(FENCE, "Exists")
-    pods = []
-    for pod in room.request.pods:
+def _behind_fence(spec: GangSpec, pods: Sequence[Pod]) -> tuple[GangSpec, tuple[Pod, ...]]:
+    """A gang that may use nodes which are kept free by a plan."""
+    allowed = Toleration(PLAN, "Exists")
+    found = []
+    for pod in pods:
         shape = pod.spec.signature
         rules = replace(shape.rules, tolerations=(*shape.rules.tolerations, allowed))
-        pods.append(replace(pod, spec=replace(pod.spec, signature=replace(shape, rules=rules))))
-    spec = room.request.spec
+        found.append(replace(pod, spec=replace(pod.spec, signature=replace(shape, rules=rules))))
     if spec.tree is not None:
         spec = replace(spec, tree=tolerating(Gang(spec.source, spec.tree), (allowed,)).root)
-    return replace(room, request=replace(room.request, spec=spec, pods=tuple(pods)))
+    return spec, tuple(found)
 
 
 def require_room(options: RoomOptions) -> None:

@@ -17,7 +17,7 @@ from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Flavor
-from bayplan.scheduling.defragment.cost import CostRules, move_cost, priority_ranks
+from bayplan.scheduling.defragment.cost import DEFAULT_COSTS, CostRules, move_cost, priority_ranks
 from bayplan.scheduling.defragment.problem import MovableGang, fresh_pods, required_level
 from bayplan.scheduling.defragment.running import running_gangs, touched_budgets
 from bayplan.state.scheduling.snapshot import SchedulingSnapshot
@@ -33,6 +33,15 @@ class StayingGang:
     ref: Ref
     pods: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLimits:
+    """Which gangs may move, and what that costs."""
+
+    below: int | None = None  # the highest priority that may move, unless a gang is labelled so
+    costs: CostRules = DEFAULT_COSTS
+    least_run: float = 0.0  # seconds that a gang runs before it moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +63,14 @@ class _Draft:
 
 
 def gangs_that_run(
-    live: Live, scheduled: Scheduled, snapshot: SchedulingSnapshot, *, below: int | None, costs: CostRules
+    live: Live, scheduled: Scheduled, snapshot: SchedulingSnapshot, limits: MoveLimits
 ) -> RunningGangs:
-    """Every running gang. Those of priority `below` or lower may move, and those that are labelled so."""
+    """Every running gang: those that may move within the limits, and the others."""
     drafts: list[_Draft] = []
     staying: list[StayingGang] = []
     for ref, pods in sorted(running_gangs(snapshot).items(), key=lambda pair: str(pair[0])):
         draft = _draft(live, scheduled, snapshot, ref, pods)
-        why = draft if isinstance(draft, str) else _why_not(live, scheduled, snapshot, draft, below)
+        why = draft if isinstance(draft, str) else _why_not(live, scheduled, snapshot, draft, limits)
         if isinstance(draft, str) or why:
             staying.append(StayingGang(ref, len(pods), str(why)))
         else:
@@ -74,7 +83,7 @@ def gangs_that_run(
             live.now,
             checkpoint=one.rules.checkpoint,
             lower_priorities=ranks[one.priority],
-            rules=costs,
+            rules=limits.costs,
         )
         budgets = tuple(budget.name for budget in touched_budgets(one.pods, snapshot.budgets))
         levels = _levels(scheduled, one.spec)
@@ -154,7 +163,7 @@ def queued_signature(pod_set: PodSet, pod: Pod, flavors: Iterable[Flavor]) -> Po
 
 
 def _why_not(
-    live: Live, scheduled: Scheduled, snapshot: SchedulingSnapshot, draft: _Draft, below: int | None
+    live: Live, scheduled: Scheduled, snapshot: SchedulingSnapshot, draft: _Draft, limits: MoveLimits
 ) -> str:
     """Why a gang stays; empty if it may move."""
     rules, spec = draft.rules, draft.spec
@@ -164,10 +173,12 @@ def _why_not(
         return "labelled as not movable"
     if rules.movable is None and spec.non_preemptible:
         return "not preemptible"
-    if rules.movable is None and below is not None and draft.priority > below:
+    if rules.movable is None and limits.below is not None and draft.priority > limits.below:
         return f"its priority {draft.priority} is higher than that of the gang that needs room"
     if rules.not_before > live.now:
         return f"not to be moved before {moment(rules.not_before)}"
+    if live.now - min(pod.started or live.now for pod in draft.pods) < limits.least_run:
+        return f"has run for less than {limits.least_run / 60:g} minutes"
     if any(pod.terminating for pod in draft.pods):
         return "is terminating"
     owners = [scheduled.owner(pod.key) for pod in draft.pods]

@@ -7,17 +7,15 @@ the place over; wait until the gang runs again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import click
 
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.cli.live.state import ClusterTarget
 from bayplan.cli.planning.defragmentation import (
-    FENCE,
     FragmentedCluster,
     RoomOptions,
     read_fragmented,
@@ -25,29 +23,38 @@ from bayplan.cli.planning.defragmentation import (
 )
 from bayplan.cli.planning.gang_switch import GangSwitch, switch_of
 from bayplan.cli.planning.movable_gangs import gang_name
-from bayplan.dialects.api import Ended, Verb, Write, WriteOutcome
+from bayplan.cli.running.defragment_writes import (
+    StepStoppedError,
+    deletions,
+    eviction,
+    put_up_fence,
+    require,
+    take_down_fence,
+    written,
+)
+from bayplan.dialects.api import Ended, Verb, Write
 from bayplan.dialects.errors import ApiError
-from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, PodWire
+from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kube.encode.holders import holder_pods
+from bayplan.dialects.kube.encode.move_marks import PlanMark
 from bayplan.explanation.text import counted
 from bayplan.model.pod import Pod
 from bayplan.scheduling.defragment.problem import DefragmentPlan, MovableGang, Move
 from bayplan.scheduling.defragment.running import running_gangs
 
-WRITE_SECONDS = 30.0
 POLL_SECONDS = 0.5
+POLL_RATIO, POLL_SECONDS_MAX = 4.0, 15.0
+"""Between two looks at a cluster, so many times as long as a look takes."""
+WAITS_PER_STEP, MARGIN_SECONDS = 3, 60.0
+"""A step waits that often for at most the timeout: to evict, until the gang is gone, and until it runs."""
 Say = Callable[[str], None]
-
-
-class StepStoppedError(Exception):
-    """The plan is not carried out further; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
     """How a plan is carried out."""
 
-    name: str  # of the plan: the value of the taint, and a label of the pods that hold places
+    name: str  # of the plan: the value of its marks
     timeout: float = 300.0  # seconds until a gang has left, and until it runs again
 
 
@@ -90,17 +97,23 @@ class PlanExecution:
 
     def run(self, plan: DefragmentPlan) -> str:
         """Make all moves; returns why it stopped before the end, or nothing."""
+        try:
+            stopped = self._carry_out(plan)
+        except BaseException:  # an interrupt, most likely
+            self.say(self._take_back() or "interrupted: taints and held places were taken back")
+            raise
+        return "; ".join(filter(None, (stopped, self._take_back())))
+
+    def _carry_out(self, plan: DefragmentPlan) -> str:
         done = 0
-        with self._cleaning_up():
-            try:
-                self._fence(plan, plan.moves)
-                for done, _ in enumerate(plan.moves):
-                    self._step(plan, plan.moves[done:], done + 1, len(plan.moves))
-                done = len(plan.moves)
-                self._check_room(plan)
-            except (StepStoppedError, ApiError, click.ClickException) as stopped:
-                why = stopped.message if isinstance(stopped, click.ClickException) else str(stopped)
-                return f"stopped after {done} of {counted(len(plan.moves), 'move')}: {why}"
+        try:
+            self._fence(plan, plan.moves)
+            for done, _ in enumerate(plan.moves):
+                self._step(plan, plan.moves[done:], done + 1, len(plan.moves))
+            done = len(plan.moves)
+            self._check_room(plan)
+        except (StepStoppedError, ApiError, click.ClickException) as stopped:
+            return f"stopped after {done} of {counted(len(plan.moves), 'move')}: {_message(stopped)}"
         return ""
 
     def _step(self, plan: DefragmentPlan, moves: Sequence[Move], number: int, total: int) -> None:
@@ -112,8 +125,9 @@ class PlanExecution:
             title = f"{move.gang.ref.kind} {gang_name(move.gang.ref)}"
             where = cluster.scheduled.where(move.nodes)
             self.say(f"{number}/{total} {title}: the rest of the plan holds; its place is held: {where}")
-            self._fence(plan, rest.moves)
             self._hold(backend, cluster, move)
+            if number > 1:  # the first time it was done before the cluster was read
+                self._fence(plan, rest.moves)
             leaving = _LeavingGang(
                 move.gang,
                 title,
@@ -130,79 +144,65 @@ class PlanExecution:
     # ── the nodes that become free ─────────────────────────────────────────────────────────────────
 
     def _fence(self, plan: DefragmentPlan, moves: Sequence[Move]) -> None:
-        """Taint the nodes of the gang that asks for room, and those that the next gang leaves."""
-        wanted = {*plan.nodes, *(pod.node for pod in moves[0].gang.pods)}
-        wanted -= {node for move in moves for node in move.nodes}
+        """Taint the nodes of the gang that asks for room, and those that the next gang leaves.
+
+        A node that a later gang takes stays tainted until that one moves.
+        """
+        later = {node for move in moves[1:] for node in move.nodes}
+        wanted = {*plan.nodes, *(pod.node for pod in moves[0].gang.pods), *(self.fenced & later)}
+        wanted -= set(moves[0].nodes)
         self._set_fence(wanted)
 
     def _set_fence(self, nodes: set[str]) -> None:
-        changed = sorted(nodes ^ self.fenced)
-        if not changed:
-            return
-        with self.target.live(quiet=True) as live:
-            known = {one.metadata.name: one for one in live.listed(NODES)}
-            writes = []
-            for name in changed:
-                if name not in known:
-                    continue
-                others = [
-                    {"key": one.key, "value": one.value or "", "effect": one.effect}
-                    for one in known[name].spec.taints or ()
-                    if one.key != FENCE
-                ]
-                own = {"key": FENCE, "value": self.settings.name, "effect": "NoSchedule"}
-                taints = [*others, own] if name in nodes else others
-                version = known[name].metadata.resource_version
-                writes.append(
-                    Write(
-                        Verb.MERGE_PATCH, NODES, "", name, {"spec": {"taints": taints or None}},
-                        version=version,
-                    )
-                )  # fmt: skip
-            self.fenced |= nodes
-            _require(_written(live.backend, writes), "taint nodes")
+        """Nodes that are tainted already get the new time of the mark."""
+        over, self.fenced = self.fenced - nodes, self.fenced | nodes
+        with self.target.connected() as backend:
+            put_up_fence(backend, nodes, self._mark())
+            take_down_fence(backend, over, self.settings.name)
         self.fenced = set(nodes)
+
+    def _mark(self) -> PlanMark:
+        """What this step writes is over, or written again, when a gang has had time to leave and to run."""
+        seconds = WAITS_PER_STEP * self.settings.timeout + MARGIN_SECONDS
+        return PlanMark(self.settings.name, self.target.clock.wall() + seconds)
 
     # ── the place of the next gang ─────────────────────────────────────────────────────────────────
 
     def _hold(self, backend: RemoteBackend, cluster: FragmentedCluster, move: Move) -> None:
         """Bind pods of the same size to the new place, so that it cannot be given away."""
         wires = cluster.scheduled.pods
-        holders = list(holder_pods(self.settings.name, move.gang.pods, move.nodes, wires))
+        holders = list(holder_pods(self._mark(), move.gang.pods, move.nodes, wires))
         self.held += [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in holders]
         writes = [
             Write(Verb.CREATE, PODS_KIND, one["metadata"]["namespace"], one["metadata"]["name"], one)
             for one in holders
         ]
-        _require(_written(backend, writes), f"hold the place of {gang_name(move.gang.ref)}")
+        require(written(backend, writes), f"hold the place of {gang_name(move.gang.ref)}")
 
     def _release(self, backend: RemoteBackend) -> None:
-        writes = [
-            Write(Verb.DELETE, PODS_KIND, namespace, name, grace_seconds=0) for namespace, name in self.held
-        ]
-        outcomes = _written(backend, writes)
-        _require((one for one in outcomes if one.ended is not Ended.GONE), "remove pods that hold a place")
+        outcomes = written(backend, deletions(self.held))
+        require((one for one in outcomes if one.ended is not Ended.GONE), "remove pods that hold a place")
         self.held = []
 
     # ── the gang ───────────────────────────────────────────────────────────────────────────────────
 
     def _evict(self, backend: RemoteBackend, gang: MovableGang) -> None:
         """Evict the whole gang: by one write that stops it, or pod by pod; budgets are asked before."""
-        tries = [_eviction(pod, dry=True) for pod in gang.pods]
-        _require(_written(backend, tries), f"evict {gang_name(gang.ref)} (dry run: no pod was evicted)")
+        tries = [eviction(pod, dry=True) for pod in gang.pods]
+        require(written(backend, tries), f"evict {gang_name(gang.ref)} (dry run: no pod was evicted)")
         switch = switch_of(gang.ref)
         if switch is not None:
             self.stopped = switch
-            _require(_written(backend, [switch.write(stop=True)]), f"stop {gang_name(gang.ref)}")
+            require(written(backend, [switch.stop(self._mark())]), f"stop {gang_name(gang.ref)}")
             return
         left = list(gang.pods)
         end = self.target.clock.monotonic() + self.settings.timeout
         while left:
-            outcomes = _written(backend, [_eviction(pod) for pod in left])
+            outcomes = written(backend, [eviction(pod) for pod in left])
             refused = [one for one in outcomes if one.ended not in (Ended.DONE, Ended.GONE)]
             left = [pod for pod in left if any(one.write.name == pod.key.name for one in refused)]
             if len(left) == len(gang.pods) or self.target.clock.monotonic() > end:
-                _require(refused, f"evict {gang_name(gang.ref)}")
+                require(refused, f"evict {gang_name(gang.ref)}")
             elif left:  # a budget has changed since the dry run: the gang is down, so its other pods follow
                 self.target.clock.sleep(POLL_SECONDS)
 
@@ -216,14 +216,15 @@ class PlanExecution:
 
     def _hand_over(self) -> None:
         """Give the held place to the gang, which is pending now or is started again."""
-        with self.target.live(quiet=True) as live:
-            self._release(live.backend)
-            self._start_again(live.backend)
+        with self.target.connected() as backend:
+            self._release(backend)
+            self._start_again(backend)
 
     def _start_again(self, backend: RemoteBackend) -> None:
         if self.stopped is not None:
-            write = self.stopped.write(stop=False)
-            _require(_written(backend, [write]), f"start {gang_name(self.stopped.ref)} again")
+            outcomes = written(backend, [self.stopped.start()])
+            gone = (one for one in outcomes if one.ended is not Ended.GONE)
+            require(gone, f"start {gang_name(self.stopped.ref)} again")
             self.stopped = None
 
     def _wait_running(self, leaving: _LeavingGang) -> str:
@@ -255,49 +256,33 @@ class PlanExecution:
         clock = self.target.clock
         end = clock.monotonic() + self.settings.timeout
         while True:
+            began = clock.monotonic()
             with self._read() as cluster:
                 if holds(cluster):
                     return
-            if clock.monotonic() > end:
+            now = clock.monotonic()
+            if now > end:
                 raise StepStoppedError(f"waited {self.settings.timeout:.0f} s in vain until {what}")
-            clock.sleep(POLL_SECONDS)
+            clock.sleep(min(max(POLL_SECONDS, POLL_RATIO * (now - began)), POLL_SECONDS_MAX))
 
-    @contextmanager
-    def _cleaning_up(self) -> Iterator[None]:
-        """Take back taints and held places, whatever happened."""
+    def _take_back(self) -> str:
+        """Take back taints and held places, and start a stopped gang; returns why that failed, or nothing."""
         try:
-            yield
-        finally:
             if self.held or self.stopped is not None:
-                with self.target.live(quiet=True) as live:
-                    self._release(live.backend)
-                    self._start_again(live.backend)
+                with self.target.connected() as backend:
+                    self._release(backend)
+                    self._start_again(backend)
             if self.fenced:
                 self._set_fence(set())
+        except (StepStoppedError, ApiError, click.ClickException) as failed:
+            return f"{_message(failed)}; take back what was written with: bayplan defragment --undo"
+        return ""
+
+
+def _message(error: Exception) -> str:
+    return error.message if isinstance(error, click.ClickException) else str(error)
 
 
 def _owner(wire: PodWire | None) -> str:
     owners = (wire.metadata.owner_references or ()) if wire is not None else ()
     return next((one.uid for one in owners if one.controller), "")
-
-
-def _eviction(pod: Pod, *, dry: bool = False) -> Write:
-    body: dict[str, Any] = {"deleteOptions": {"dryRun": ["All"]}} if dry else {}
-    return Write(Verb.CREATE, PODS_KIND, pod.key.namespace, pod.key.name, body, "eviction", uid=pod.uid)
-
-
-def _written(backend: RemoteBackend, writes: Sequence[Write]) -> list[WriteOutcome]:
-    """Make writes, and wait for all of them."""
-    backend.submit(writes)
-    found: list[WriteOutcome] = []
-    while len(found) < len(writes):
-        backend.wait(WRITE_SECONDS)
-        found += backend.outcomes()
-    return found
-
-
-def _require(outcomes: Iterable[WriteOutcome], what: str) -> None:
-    failed = [one for one in outcomes if one.ended is not Ended.DONE]
-    if failed:
-        first = failed[0]
-        raise StepStoppedError(f"could not {what}: {first.write.name}: {first.message or first.ended.value}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,10 +59,16 @@ def scheduled_forecast(live: Live, scheduled: Scheduled, past: Iterable[PodRun] 
     return ScheduledForecast(tuple(ref for ref, _ in found.waiting), asked, history, live.now)
 
 
-def _request(scheduled: Scheduled, ref: Ref, pods: Iterable[Pod]) -> RunRequest:
+def _request(scheduled: Scheduled, ref: Ref, pods: Sequence[Pod]) -> RunRequest:
+    """The limit and the series of a gang: those of its job, also if a pod group stands between them."""
     job = scheduled.jobs.get(Ref("kueue", ref.kind, ref.namespace, ref.name))
+    owner = scheduled.owner(pods[0].key) if job is None and pods else None
+    name = ref.name
+    if owner is not None:
+        job = scheduled.jobs.get(Ref("kueue", owner.kind, ref.namespace, owner.name))
+        name = ref.name if job is None else owner.name
     limit = None if job is None else run_limit(job)
-    return RunRequest(ref.namespace, series(ref.name), str(sum(1 for _ in pods)), limit)
+    return RunRequest(ref.namespace, series(name), str(len(pods)), limit)
 
 
 def _finished_jobs(scheduled: Scheduled) -> Iterator[PodRun]:

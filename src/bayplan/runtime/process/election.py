@@ -105,6 +105,11 @@ class Election:
         term = self._term
         return term is not None and now < term.until
 
+    def until(self) -> float:
+        """Until when this replica leads, on the monotonic clock; a moment in the past if it does not."""
+        term = self._term
+        return 0.0 if term is None else term.until
+
     def step(self) -> float:
         """Try once to renew or acquire; returns the seconds until the next attempt."""
         self._notice_loss()

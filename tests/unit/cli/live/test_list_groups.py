@@ -16,8 +16,9 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.api.wire import QueueSpecWire, QueueWire
 from bayplan.dialects.kube.decode.wire import Metadata
-from tests.support.api_objects import pod
-from tests.support.queued_cluster import Object, QueuedCluster, queued_cluster
+from bayplan.dialects.kube.fields.times import timestamp
+from tests.support.api_objects import container, job, pod
+from tests.support.queued_cluster import JOBS, NOW, Object, QueuedCluster, queued_cluster
 
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
 PODS = Kind("", "v1", "Pod", "pods")
@@ -82,6 +83,36 @@ def test_groups_are_listed_with_what_they_wait_for(cluster: QueuedCluster) -> No
     assert lines[-1][-3:] == ["PodSchedulingErrors:", "no", "room"]
     (record,) = json.loads(run(cluster, "list", "gangs", "-n", "default", "-o", "json"))
     assert (record["kind"], record["state"], record["pending"]) == ("PodGroup", "pending", 5)
+    assert record["expectedStart"]["message"].startswith("never as things are"), "three pods fit in no rack"
+
+
+def test_a_group_is_expected_to_start_when_the_job_before_it_has_used_its_limit(tmp_path: Path) -> None:
+    with two_racks(tmp_path) as made:
+        shape = {"spec": {"restartPolicy": "Never", "containers": [container({"cpu": "2"})]}}
+        owner = made.put(JOBS, job("before", shape, 4, namespace="default", activeDeadlineSeconds=3600))
+        uid = owner["metadata"]["uid"]
+        reference = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "before",
+            "uid": uid,
+            "controller": True,
+        }
+        put_group(made, "first", 0, minMember=4)
+        for number in range(4):
+            one = grouped_pod(f"first-{number}", group="first", nodeName=f"n{number // 2 + 1}")
+            one["metadata"]["ownerReferences"] = [reference]
+            made.put(PODS, one)
+            begun = {"phase": "Running", "startTime": timestamp(NOW - 600)}
+            made.store.patch(PODS, "default", f"first-{number}", {"status": begun}, subresource="status")
+        put_group(made, "next", 2)
+        records = json.loads(run(made, "list", "gangs", "-n", "default", "-o", "json"))
+        found = {one["name"]: one["expectedStart"] for one in records if one["kind"] == "PodGroup"}
+        assert found["next"]["latest"] == timestamp(NOW + 3000) and found["next"]["after"] == [
+            "default/first"
+        ]
+        assert "EXPECTED START" in run(made, "list", "gangs", "-n", "default")
+        assert "expected start: likely " in run(made, "explain", "default/next")
 
 
 def test_queues_of_groups_are_listed_with_what_is_theirs(cluster: QueuedCluster) -> None:

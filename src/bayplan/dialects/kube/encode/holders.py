@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kube.encode.move_marks import UNTIL, PlanMark
+from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.model.node import PODS
 from bayplan.model.pod import Pod, PodKey
 
@@ -16,7 +18,7 @@ IMAGE = "bayplan.invalid/hold"
 
 
 def holder_pods(
-    plan: str, pods: Sequence[Pod], nodes: Sequence[str], wires: Mapping[PodKey, PodWire]
+    mark: PlanMark, pods: Sequence[Pod], nodes: Sequence[str], wires: Mapping[PodKey, PodWire]
 ) -> Iterator[dict[str, Any]]:
     """One pod for each pod of a gang, bound to the node that is planned for it."""
     for number, (pod, node) in enumerate(zip(pods, nodes, strict=True)):
@@ -51,9 +53,10 @@ def holder_pods(
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"hold-{plan}-{pod.uid[-8:].lower()}-{number}",
+                "name": f"hold-{mark.plan}-{pod.uid[-8:].lower()}-{number}",
                 "namespace": pod.key.namespace,
-                "labels": {HOLDER: plan},
+                "labels": {HOLDER: mark.plan},
+                "annotations": {UNTIL: timestamp(mark.until)},
             },
             "spec": spec,
         }
