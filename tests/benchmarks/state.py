@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from bayplan.cli.commands.run import controllers_for
+from bayplan.cli.running.role_controllers import controllers_for
 from bayplan.dialects.api import Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, NodeWire, PodWire
 from bayplan.dialects.kueue.names import api_kinds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from bayplan.cli.commands.run import controllers_for
+from bayplan.cli.running.role_controllers import controllers_for
 from bayplan.dialects.api import Event, Happened, InvalidInUse
 from bayplan.model.change import Change
 from bayplan.runtime.core.controller import Controller

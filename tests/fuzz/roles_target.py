@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from bayplan.cli.commands.run import controllers_for
+from bayplan.cli.running.role_controllers import controllers_for
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.loop import Loop
 from tests.fuzz.gatekeeper import Gatekeeper

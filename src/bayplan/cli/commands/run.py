@@ -7,7 +7,7 @@ import random
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from bayplan.cli.running.metrics_options import (
     open_metrics,
     takes_guarded_metrics,
 )
+from bayplan.cli.running.role_controllers import controllers_for
 from bayplan.cli.running.run_telemetry import containment, decision_log, open_spans
 from bayplan.cli.running.shadow_options import shadowing, takes_shadow
 from bayplan.cli.running.webhook_options import takes_webhooks
@@ -45,18 +46,10 @@ from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.registry import watched_facts
 from bayplan.dialects.reviews import LookUps, WatchedFacts, no_owner
-from bayplan.runtime.controllers.admission.controller import AdmissionController
-from bayplan.runtime.controllers.admission.queue_status import Watcher
-from bayplan.runtime.controllers.jobs.controller import JobsController
-from bayplan.runtime.controllers.node_health.controller import NodeHealthController
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
-from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
-from bayplan.runtime.controllers.scheduler.controller import SchedulerController
-from bayplan.runtime.controllers.ungating import Removed, UngatingController
 from bayplan.runtime.core.api_object import LEASE, ApiObject
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.core.containment import Containment
-from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.journal import FileJournal, InUse, Journal, NullJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.runtime.core.spans import NO_SPANS, Spans
@@ -72,7 +65,6 @@ from bayplan.runtime.webhooks.http_server import Address, Server
 from bayplan.runtime.webhooks.live_objects import LiveObjects
 from bayplan.runtime.webhooks.look_up_watch import LookUpWatch
 from bayplan.runtime.webhooks.metrics_server import CertificateFiles
-from bayplan.state.cluster.shared_state import ClusterState
 
 ROLES = ("admission", "scheduler", "webhooks")
 """The default roles of a replica."""
@@ -193,47 +185,6 @@ def roles_of(text: str) -> frozenset[str]:
         unknown = ", ".join(sorted(named - set(KNOWN_ROLES))) or "none"
         raise click.BadParameter(f"{unknown} is not a role; the roles are {', '.join(KNOWN_ROLES)}")
     return named
-
-
-def controllers_for(
-    names: frozenset[str],
-    watch: Watcher | None = None,
-    removed: Removed | None = None,
-    settings: Settings = DEFAULTS,
-    grouper: PodGrouperController | None = None,
-    *,
-    shadow: bool = False,
-) -> list[Controller]:
-    """The controllers of the roles; `watch` receives queue summaries, `removed` ungated pods."""
-    cluster = ClusterState()
-    known: dict[str, Callable[[], list[Controller]]] = {
-        "admission": lambda: [
-            AdmissionController(
-                settings.profile,
-                settings.resources,
-                watch,
-                settings.numa_staleness,
-                tells="scheduler" not in names,
-                shadow=shadow,
-                cluster=cluster,
-            ),
-            ProvisioningController(),
-            JobsController(settings.pods_ready_policy, settings.feature_switches),
-            UngatingController(settings.ungating.batch_seconds, removed),
-            NodeHealthController(settings.nodes),
-        ],
-        "grouper": lambda: [grouper or PodGrouperController(settings.profiles, settings.grouper)],
-        "scheduler": lambda: [
-            SchedulerController(
-                None,
-                settings.profiles,
-                settings.numa_staleness,
-                awaits_grouper="grouper" in names,
-                cluster=cluster,
-            )
-        ],
-    }
-    return [controller for name in sorted(names & set(known)) for controller in known[name]()]
 
 
 def _serve(kubeconfig: Path | None, context: str | None, options: RunOptions) -> int:

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.cli.commands.main import main
-from bayplan.cli.commands.run import controllers_for
 from bayplan.cli.config.options import configure
+from bayplan.cli.running.role_controllers import controllers_for
 from bayplan.configuration.settings import DEFAULTS, EMPTY, Settings
 from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
