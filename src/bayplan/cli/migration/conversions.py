@@ -14,7 +14,7 @@ CALL_SECONDS = 30.0
 
 
 def stop_conversions(backend: RemoteBackend, *, dry_run: bool = False) -> bool:
-    """Serve kinds that only the other product has in their stored version: no webhook converts them any more."""
+    """Serve kinds that only the other product has in their stored version: no webhook converts them now."""
     status, body = backend.request("GET", DEFINITION.path(), b"", CALL_SECONDS)
     if status != 200:
         raise ApiError(f"CustomResourceDefinitions could not be listed: {_answer(body)}")
