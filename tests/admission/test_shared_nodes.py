@@ -41,6 +41,36 @@ def test_a_topology_that_ends_at_racks_sees_what_was_taken_on_hosts_in_the_same_
     assert world.running() == {"one"}
 
 
+def test_a_topology_of_hosts_sees_what_was_taken_in_racks_in_the_same_round() -> None:
+    world = World(TWO_VIEWS + "gang one in b : x2 cpu=1\ngang two in a at=1 : x2 cpu=1")
+    world.round()
+    assert world.running() == {"one"}
+    world.settle()
+    assert world.running() == {"one"}
+
+
+def test_pods_that_are_promised_a_rack_leave_hosts_of_it_to_gangs_of_other_topologies() -> None:
+    world = World(TWO_VIEWS + "node n2 rack=r1 : cpu=2\nnode n3 rack=r2 : cpu=1")
+    world.draw("gang one in b : x2 cpu=1")  # both pods fit on one of the two hosts of its rack
+    world.settle()
+    world.draw("gang two in a : x2 cpu=1\ngang three in a at=1 : x2 cpu=1")
+    world.settle()
+    assert world.running() == {"one", "two"}
+    world.finish("one")
+    world.settle()
+    assert world.running() == {"two", "three"}
+
+
+def test_topologies_that_end_at_different_levels_above_the_host_see_each_other() -> None:
+    views = TWO_VIEWS.replace("topology hosts rack host", "topology hosts block")
+    views = views.replace("rack=r1", "block=b1 rack=r1")
+    world = World(views + "gang one in b : x2 cpu=1\ngang two in a at=1 : x2 cpu=1")
+    world.round()
+    assert world.running() == {"one"}
+    world.settle()
+    assert world.running() == {"one"}
+
+
 def test_a_rack_named_like_a_host_elsewhere_takes_nothing_there() -> None:
     world = World("""
         topology hosts rack host

@@ -48,6 +48,7 @@ ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 """Users: each may have 20 streams."""
 FIRST_S, PAYLOAD_BYTES, FRAME_MS, CORE, LOOP, DIES_S = 2.0, 1_000_000, 16.0, 0.10, 0.05, 2.0
 MEMORY, EVENTS = 0.05, 10_000
+LOOP_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,41 +271,58 @@ def loop(seconds: float) -> Iterator[Figure]:
             return due
 
         cluster.loop.step = measured  # type: ignore[method-assign]
-        options = ("--kubeconfig", str(Path(folder) / "kubeconfig"))
-        process = DashboardProcess(free_address(), options, is_quiet=True, is_lazy=True)
         try:
-            yield from _loop(cluster, process, times, seconds)
+            yield from _loop(cluster, Path(folder) / "kubeconfig", times, seconds)
         finally:
-            process.stop()
             cluster.stop()
 
 
-def _loop(
-    cluster: LocalCluster, process: DashboardProcess, times: list[float], seconds: float
-) -> Iterator[Figure]:
+def _loop(cluster: LocalCluster, kubeconfig: Path, times: list[float], seconds: float) -> Iterator[Figure]:
+    """Phases alternate, and the steps of each kind are counted together: one phase has too few slow steps."""
     numbers = itertools.count()
 
-    def p99() -> float:
+    def steps() -> list[float]:
         times.clear()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             _cordon(cluster, next(numbers))
             time.sleep(0.02)
-        return statistics.quantiles(times, n=100)[98]
+        return list(times)
 
     time.sleep(5.0)
-    alone = [p99(), p99()]
-    attached = reader(process.url, STREAMS, 2 * seconds + 60.0)
-    while not _answers(process.url):
-        time.sleep(0.5)
-    observed = [p99(), p99()]
-    texts = [", ".join(f"{1000 * one:.2f}" for one in some) for some in (alone, observed)]
+    alone: list[list[float]] = []
+    observed: list[list[float]] = []
+    dies = float("inf")
+    for number in range(LOOP_ROUNDS):
+        alone.append(steps())
+        with _dashboard(kubeconfig, seconds) as url:
+            observed.append(steps())
+            dies = asyncio.run(_dies(cluster, url, f"b10-r10-h{10 - number:02d}"))
+    texts = [", ".join(f"{1000 * _p99(one):.2f}" for one in some) for some in (alone, observed)]
     print(f"  p99 of a step in ms of CPU time: {texts[0]} alone, {texts[1]} with streams")
-    change = sum(observed) / sum(alone) - 1.0
+    change = _p99(list(itertools.chain(*observed))) / _p99(list(itertools.chain(*alone))) - 1.0
     yield Figure("the loop's step p99 with streams, change", change, LOOP, "parts")
-    yield Figure("a node that dies is sent to pages", asyncio.run(_dies(cluster, process.url)), DIES_S, "s")
-    print(f"  {int(attached.communicate()[0]):,} bytes read by {STREAMS} streams")
-    assert attached.returncode == 0
+    yield Figure("a node that dies is sent to pages", dies, DIES_S, "s")
+
+
+@contextmanager
+def _dashboard(kubeconfig: Path, seconds: float) -> Iterator[str]:
+    """The address of a dashboard in a process of its own, with all streams open."""
+    options = ("--kubeconfig", str(kubeconfig))
+    process = DashboardProcess(free_address(), options, is_quiet=True, is_lazy=True)
+    try:
+        attached = reader(process.url, STREAMS, seconds + 20.0)
+        while not _answers(process.url):
+            time.sleep(0.5)
+        yield process.url
+        print(f"  {int(attached.communicate()[0]):,} bytes read by {STREAMS} streams")
+        assert attached.returncode == 0
+    finally:
+        process.stop()
+
+
+def _p99(steps: list[float]) -> float:
+    return statistics.quantiles(steps, n=100)[98]
 
 
 def _answers(url: str) -> bool:
@@ -322,18 +340,18 @@ def _cordon(cluster: LocalCluster, number: int) -> None:
         cluster.store.patch(NODES, "", name, {"spec": {"unschedulable": number // 1000 % 2 == 0}})
 
 
-async def _dies(cluster: LocalCluster, url: str) -> float:
+async def _dies(cluster: LocalCluster, url: str, name: str) -> float:
     """From the write of the condition until the stream of a page has the host with other flags."""
     condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{url}api/v1/state") as answer:
             cursor = answer.headers["Bayplan-Cursor"]
-            host = (await answer.json())["maps"][0]["hosts"].index("b10-r10-h10")
+            host = (await answer.json())["maps"][0]["hosts"].index(name)
         async with session.get(f"{url}api/v1/stream", params={"since": cursor}) as stream:
             began = time.perf_counter()
             with cluster.lock:
                 status = {"status": {"conditions": [condition]}}
-                cluster.store.patch(NODES, "", "b10-r10-h10", status, subresource="status")
+                cluster.store.patch(NODES, "", name, status, subresource="status")
             async for line in stream.content:
                 if line.startswith(b"data: ") and _is_dead(line[6:], host):
                     return time.perf_counter() - began

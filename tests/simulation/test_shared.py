@@ -22,6 +22,7 @@ from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.shared.checkers import TAKEN_SECONDS, ClaimChecker
 from bayplan.simulator.shared.run import SharedSimulation
+from bayplan.simulator.shared.world import SlotLevel
 from bayplan.simulator.shared.zones import ZoneActors
 from bayplan.state.admission.domain_usage import DomainUsage
 from bayplan.state.admission.numa_usage import NumaUsage
@@ -37,15 +38,22 @@ FOUND = {  # seeds of worlds that are not dense, in two processes, and what they
     160: "a job that starts finished pods again was neither started nor evicted",
     285: "pods were bound to what a preempted gang had left",
 }
+FOUND_IN_ONE = {  # worlds as the seed draws them, in one process
+    139: "a Workload that was deleted right after its admission kept its hosts for ever",
+    186: "slots of a rack were checked although a node was lost under them",
+    235: "a pod group that had a finished pod was evicted again and again as not ready",
+}
 MORE_SEEDS = (0, *range(2, 14), *range(15, 40))
 PROCESSES = {"shared": 1, "split": 2}
-ON_HOSTS: dict[str, Any] = {"with_zones": False, "ends_at_rack": False}
+ON_HOSTS: dict[str, Any] = {"with_zones": False, "slots": SlotLevel.HOSTS}
 IN_RACKS: dict[str, Any] = {
     "with_zones": False,
-    "ends_at_rack": True,
+    "slots": SlotLevel.RACKS,
     "is_dense": True,
     "with_pod_groups": False,
 }
+
+IN_BOTH: dict[str, Any] = {"with_zones": False, "slots": SlotLevel.BOTH, "is_dense": True}
 
 
 @cache
@@ -70,10 +78,20 @@ def test_no_zone_is_promised_or_used_twice() -> None:
     check_sound(SharedSimulation(1, with_zones=True).run())
 
 
+@pytest.mark.parametrize("processes", PROCESSES.values())
+def test_slots_on_hosts_and_in_racks_of_the_same_nodes_are_never_promised_twice(processes: int) -> None:
+    check_sound(SharedSimulation(7, processes=processes, **IN_BOTH).run())
+
+
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.get)
 def test_a_seed_that_found_a_mistake(seed: int) -> None:
     simulation = SharedSimulation(seed, processes=2, is_dense=False, with_pod_groups=False, **ON_HOSTS)
     check_sound(simulation.run())
+
+
+@pytest.mark.parametrize("seed", FOUND_IN_ONE, ids=FOUND_IN_ONE.get)
+def test_a_seed_that_found_a_mistake_in_one_process(seed: int) -> None:
+    check_sound(SharedSimulation(seed).run())
 
 
 def test_faults_and_actions_of_many_kinds_happen() -> None:
@@ -332,10 +350,17 @@ def test_an_admission_that_counts_the_sums_of_racks_is_caught(monkeypatch: pytes
 
 
 @pytest.mark.long
+def test_an_admission_that_counts_each_topology_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostRooms, "beside_other_topologies", lambda self, snapshot: snapshot)
+    play = partial(SharedSimulation, **IN_BOTH)
+    assert "used and promised" in violations(play, "used and promised", range(20))
+
+
+@pytest.mark.long
 def test_an_admission_that_promises_zones_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumaUsage, "stocks", lambda self, supplies: {})
     play = partial(
-        SharedSimulation, is_dense=True, with_pod_groups=False, with_zones=True, ends_at_rack=False
+        SharedSimulation, is_dense=True, with_pod_groups=False, with_zones=True, slots=SlotLevel.HOSTS
     )
     assert "GPUs in zones, promised to pods of" in violations(play, "GPUs in zones", range(20), calm=True)
 

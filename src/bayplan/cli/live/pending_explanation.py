@@ -32,6 +32,7 @@ from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import place
 from bayplan.placement.overlay.topology_numa_overlay import TopologyNumaOverlay
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
+from bayplan.placement.pods.host_rooms import HostRooms
 from bayplan.state.reports.queries import Holder, holders, other_pods, usage_by_gang
 
 HOLDERS_MAX = 8
@@ -143,8 +144,12 @@ def _miss(live: Live, queued_gang: QueuedGang, rejection: Rejection) -> Placemen
     if not flavor:
         return None
     profile, supplies, empty = live.settings.profile, live.state.usage.supplies(), first is None
+    rooms = HostRooms(live.state.taken.domains.all(), rules)
     overlay = TopologyOverlay(
-        supplies, rules, zones=TopologyNumaOverlay(live.state.numa.stocks(supplies), profile.zones)
+        supplies,
+        rules,
+        zones=TopologyNumaOverlay(live.state.numa.stocks(supplies), profile.zones),
+        beside=rooms.beside_other_topologies if profile.binding_filters else None,
     )
     supply, columns = overlay.supply(flavor, empty=empty), overlay.columns(flavor, empty=empty)
     gang = tolerating(queued_gang.gang, rules[flavor].tolerations)

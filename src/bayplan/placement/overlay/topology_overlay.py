@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +25,8 @@ from bayplan.placement.overlay.undo_log import UndoLog
 
 KNOWN_MAX = 20_000
 
+Beside = Callable[[CapacitySnapshot], CapacitySnapshot]
+"""A snapshot → the same beside pods that are known to need hosts, without a row of their own in it."""
 _Key = tuple[str, int, int]
 _Usage = tuple[int, str, Assignment, Mapping[str, int], NumaRequest | None]
 """How many times, and the objects themselves: they are kept alive so that their ids stay unique."""
@@ -66,13 +68,15 @@ class TopologyOverlay:
     def __init__(
         self, snapshots: Mapping[str, CapacitySnapshot], flavors: Mapping[str, Flavor],
         known: KnownRows | None = None, zones: TopologyNumaOverlay | None = None,
+        beside: Beside | None = None,
     ) -> None:  # fmt: skip
-        self.flavors, self.zones = flavors, zones
+        self.flavors, self.zones, self.beside = flavors, zones, beside
         self.known = known if known is not None else KnownRows()
         self.known.refresh(snapshots)
         self._initial, self._now = snapshots, dict(snapshots)
         self._written: set[str] = set()
         self._active: dict[str, Bools] = {}
+        self._beside: dict[str, CapacitySnapshot] = {}  # by topology
         self._snapshots: dict[str, CapacitySnapshot] = {}
         self._empty: dict[str, CapacitySnapshot] = {}
         self.log = UndoLog(self._collect)
@@ -101,9 +105,19 @@ class TopologyOverlay:
                 self._active[flavor] = whole.active & has_labels
             if empty and whole.claimed is None:  # usage added since would wrongly count as free
                 whole = self._initial[flavor_spec.topology]
+            if not empty:
+                whole = self._beside_others(flavor_spec.topology)
             snapshot = whole.limited(self._active[flavor])
             cache[flavor] = snapshot.without_gangs() if empty else snapshot
         return cache[flavor]
+
+    def _beside_others(self, topology: str) -> CapacitySnapshot:
+        """The capacity beside gangs that are placed in domains of other topologies."""
+        if self.beside is None:
+            return self._now[topology]
+        if topology not in self._beside:
+            self._beside[topology] = self.beside(self._now[topology])
+        return self._beside[topology]
 
     def add_usage(
         self, flavor: str, assignment: Assignment, requests: Mapping[str, int], sign: int = 1,
@@ -163,8 +177,12 @@ class TopologyOverlay:
         for key, usage in pending.items():
             _add(self._applied, key, usage)
             changed.update(self._apply_usage(*usage[:4]))
+            if self.beside is not None and usage[2].levels[-1] != HOSTNAME:  # its pods need hosts, too
+                changed.update(self._now)
         for flavor in [name for name in self._snapshots if self.flavors[name].topology in changed]:
             del self._snapshots[flavor]
+        for topology in changed:
+            self._beside.pop(topology, None)
 
     def _apply_usage(
         self, times: int, flavor: str, assignment: Assignment, requests: Mapping[str, int]
@@ -190,7 +208,7 @@ class TopologyOverlay:
         """Whether an earlier assignment still fits."""
         self._apply_pending()
         topology = self.flavors[flavor].topology
-        snapshot = self._now[topology]
+        snapshot = self._beside_others(topology)
         if any(amount and name not in snapshot.resources for name, amount in with_slot(requests).items()):
             return False
         delta = self._delta(topology, snapshot, assignment, requests)

@@ -21,9 +21,15 @@ from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import ALIGNED
 from bayplan.model.quota import Flavor
 from bayplan.placement.cluster.capacity import with_slot
-from bayplan.placement.cluster.node_table import NodeTable, mask, matching_affinity, matching_selector
+from bayplan.placement.cluster.node_table import (
+    NodeTable,
+    labelled,
+    mask,
+    matching_affinity,
+    matching_selector,
+)
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
-from bayplan.placement.cluster.topology_tree import Bools, Ints, find
+from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree, find
 from bayplan.placement.domains.host_packing import ROOM_MAX, HostDemand, pack_hosts
 from bayplan.placement.domains.node_caps import with_node_caps
 from bayplan.placement.overlay.moves import TentativeMoves
@@ -56,6 +62,7 @@ class DomainContent:
 
     pods: tuple[DomainPods, ...] = ()
     memory: dict[object, Ints] = field(default_factory=dict)
+    elsewhere: dict[object, tuple[Tree, Ints, Ints]] = field(default_factory=dict)  # in other topologies
 
 
 Contents = Mapping[tuple[Levels, Path], DomainContent]
@@ -120,6 +127,36 @@ class HostRooms:
 
     # ── what other gangs use ───────────────────────────────────────────────────────────────────────
 
+    def beside_other_topologies(self, snapshot: CapacitySnapshot) -> CapacitySnapshot:
+        """The snapshot with hosts as gangs leave them that are placed in domains of other topologies."""
+        levels = snapshot.tree.levels
+        touched = {
+            (place.levels, share.values)
+            for _, (_, place) in self._moves
+            for share in place.shares
+            if place.levels != levels
+        }
+        contents = [(of, one) for of, one in self.contents.items() if of[0] != levels and of not in touched]
+        contents += [(of, DomainContent(tuple(self._moved(*of)))) for of in touched]
+        if not contents:
+            return snapshot
+        free = snapshot.free.copy()
+        for domain, content in contents:
+            rows, used = self._used_elsewhere(snapshot, domain, content)
+            free[:, rows] -= used
+        return replace(snapshot, free=free, memory={})
+
+    def _used_elsewhere(
+        self, snapshot: CapacitySnapshot, domain: tuple[Levels, Path], content: DomainContent
+    ) -> tuple[Ints, Ints]:
+        """The rows of a domain of another topology, and what its pods use of them."""
+        key = snapshot.tree.levels, tuple(snapshot.resources)
+        known = content.elsewhere.get(key)
+        if known is None or known[0] is not snapshot.tree:
+            rows = np.flatnonzero(labelled(snapshot.table, dict(zip(*domain, strict=True))))
+            content.elsewhere[key] = known = snapshot.tree, rows, self._used(snapshot, rows, content.pods)
+        return known[1:]
+
     def _beside_others(self, snapshot: CapacitySnapshot) -> CapacitySnapshot:
         """The snapshot with hosts as pods of other gangs leave them."""
         levels = snapshot.tree.levels
@@ -151,13 +188,13 @@ class HostRooms:
             return
         key = low, high, tuple(snapshot.resources)
         if key not in content.memory:
-            content.memory[key] = self._used(snapshot, low, high, content.pods)
+            content.memory[key] = self._used(snapshot, slice(low, high), content.pods)
         free[:, low:high] -= content.memory[key]
 
-    def _used(self, snapshot: CapacitySnapshot, low: int, high: int, pods: Sequence[DomainPods]) -> Ints:
+    def _used(self, snapshot: CapacitySnapshot, rows: slice | Ints, pods: Sequence[DomainPods]) -> Ints:
         """By resource and host of a domain: what pods use, also those without a host yet."""
-        nodes: list[Node] = snapshot.tree.nodes[low:high].tolist()
-        used = np.zeros((len(snapshot.resources), high - low), np.int64)
+        nodes: list[Node] = snapshot.tree.nodes[rows].tolist()
+        used = np.zeros((len(snapshot.resources), len(nodes)), np.int64)
         column = {node.name: at for at, node in enumerate(nodes)}
         for one in pods:
             for name, amounts in one.bound.items():
@@ -165,8 +202,8 @@ class HostRooms:
                     _add(snapshot, used, column[name], amounts)
         waiting = [one for one in pods if one.missing > 0]
         if waiting:
-            free = _by_host(snapshot, snapshot.free[:, low:high] - used, nodes)
-            packed = pack_hosts(free, self._demands(snapshot, low, high, nodes, waiting))
+            free = _by_host(snapshot, snapshot.free[:, rows] - used, nodes)
+            packed = pack_hosts(free, self._demands(snapshot, rows, nodes, waiting))
             for one, hosts in zip(waiting, packed.pods, strict=True):
                 for name, count in hosts.items():
                     _add(snapshot, used, column[name], one.each, count)
@@ -175,8 +212,7 @@ class HostRooms:
     def _demands(
         self,
         snapshot: CapacitySnapshot,
-        low: int,
-        high: int,
+        rows: slice | Ints,
         nodes: Sequence[Node],
         pods: Sequence[DomainPods],
     ) -> list[HostDemand]:
@@ -187,7 +223,7 @@ class HostRooms:
             rules = one.rules
             if flavor is not None:
                 rules = replace(rules, tolerations=rules.tolerations + flavor.tolerations)
-            good = mask(snapshot.table, rules)[low:high] & ready
+            good = mask(snapshot.table, rules)[rows] & ready
             found.append(host_demand(one, nodes, good, flavor.labels if flavor else {}, one.missing))
         return found
 

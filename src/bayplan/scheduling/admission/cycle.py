@@ -34,9 +34,11 @@ def decide_admissions(
     """
     watchdog = watchdog or Watchdog()
     numa_overlay = TopologyNumaOverlay(snapshot.numa, profile.zones) if snapshot.numa else None
+    rooms = HostRooms(snapshot.domains, snapshot.flavors) if profile.binding_filters else None
+    beside = rooms.beside_other_topologies if rooms is not None and len(snapshot.supplies) > 1 else None
     simulation = AdmissionSimulation(
         snapshot.quota_tree,
-        TopologyOverlay(snapshot.supplies, snapshot.flavors, snapshot.known, numa_overlay),
+        TopologyOverlay(snapshot.supplies, snapshot.flavors, snapshot.known, numa_overlay, beside),
         snapshot.queues,
         snapshot.flavors,
         snapshot.checks,
@@ -47,9 +49,8 @@ def decide_admissions(
         snapshot.reservations,
         usage=snapshot.usage,
         watchdog=watchdog,
+        rooms=rooms,
     )
-    if profile.binding_filters:
-        simulation.rooms = HostRooms(snapshot.domains, snapshot.flavors)
     if snapshot.binding is not None and profile.binding_filters:
         simulation.trials = PodTrials(snapshot.binding, snapshot.flavors, watchdog)
     try:

@@ -53,7 +53,7 @@ class ClaimChecker:
         """
         nodes, pods = objects("nodes"), objects("pods")
         slots = open_slots(objects("workloads"), pods, nodes)
-        self.domains.note_nodes(nodes, now)
+        self.domains.note_nodes(nodes, pods, now)
         over = dict(self._over(nodes, pods, slots))
         self.crossed += sum(key not in self.over_since for key in over)
         self.over_since = {key: self.over_since.get(key, now) for key in over}

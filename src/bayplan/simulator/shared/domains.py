@@ -5,12 +5,13 @@ The search is independent of that of the product: it tries the hosts one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 from bayplan.backends.fake_controllers.manifests import Object
 from bayplan.dialects.kube.decode.wire import amounts_of
+from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import domain_text
 from bayplan.simulator.core.checkers import pods_on_nodes, used_by
 from bayplan.simulator.jobs.checkers import gang_of
@@ -46,9 +47,13 @@ class DomainChecker:
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     lost_at: dict[str, float] = field(default_factory=dict)  # by node
     seen: dict[str, Domain] = field(default_factory=dict)  # by text
+    absent: set[str] = field(default_factory=set)  # nodes that pods are still bound to
 
-    def note_nodes(self, nodes: Sequence[Object], now: float) -> None:
-        """Remember which nodes have become smaller, or have left their domain."""
+    def note_nodes(self, nodes: Sequence[Object], pods: Sequence[Object], now: float) -> None:
+        """Remember which nodes have become smaller, or have left their domain.
+
+        A node that is gone counts as lost until no pod is bound to it: only then its slots are open again.
+        """
         sizes = {node["metadata"]["name"]: amounts_of(node["status"].get("allocatable")) for node in nodes}
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
         for name, before in self.sizes.items():
@@ -56,6 +61,9 @@ class DomainChecker:
             moved = name in labels and labels[name] != self.labels[name]
             if moved or any(amount > after.get(resource, 0) for resource, amount in before.items()):
                 self.lost_at[name] = now
+        absent = {pod["spec"]["nodeName"] for pod in pods_on_nodes(pods)} - sizes.keys()
+        self.lost_at |= dict.fromkeys((absent | self.absent) & self.labels.keys(), now)
+        self.absent = absent
         self.sizes, self.labels = sizes, {**self.labels, **labels}
 
     def shrunk(self, where: str) -> float:
@@ -75,13 +83,15 @@ class DomainChecker:
             if one.domain:
                 by_domain.setdefault(one.domain, []).append(one)
         on_nodes = pods_on_nodes(pods) if by_domain else []
-        used = used_by(on_nodes)
+        promised = [one for one in slots if one.host]
+        used = _beside(used_by(on_nodes), promised, nodes)
         for domain, open_slots in by_domain.items():
             inside = [node for node in nodes if is_inside(node["metadata"]["labels"], domain)]
             if _fit(inside, used, open_slots):
                 continue
             gangs = {one.workload for one in open_slots}
-            own = used_by(pod for pod in on_nodes if gang_of(pod) in gangs)
+            of_gangs = used_by(pod for pod in on_nodes if gang_of(pod) in gangs)
+            own = _beside(of_gangs, [one for one in promised if one.workload in gangs], nodes)
             if _fit(inside, own, open_slots):
                 where = self.seen_as(domain)
                 holders = sorted(f"{one.count} slots of {one.workload}/{one.pod_set}" for one in open_slots)
@@ -90,6 +100,12 @@ class DomainChecker:
                     f"pod {pod['metadata']['name']} on {pod['spec']['nodeName']}"
                     for pod in on_nodes
                     if pod["spec"]["nodeName"] in names
+                )
+                hosts = {node["metadata"]["labels"].get(HOSTNAME) for node in inside}
+                holders += sorted(
+                    f"{one.count} slots of {one.workload}/{one.pod_set} on {one.host}"
+                    for one in promised
+                    if one.host in hosts
                 )
                 yield where, f"{where} is used and promised: no hosts for all of {', '.join(holders)}"
 
@@ -102,6 +118,20 @@ class DomainChecker:
 def is_inside(labels: Mapping[str, str], domain: Domain) -> bool:
     """Whether a node with these labels is in a domain."""
     return all(labels.get(level) == value for level, value in domain)
+
+
+def _beside(
+    used: Mapping[str, Mapping[str, int]], promised: Iterable[OpenSlots], nodes: Sequence[Object]
+) -> dict[str, dict[str, int]]:
+    """What pods use by node, with what is promised on hosts."""
+    names = {node["metadata"]["labels"].get(HOSTNAME): node["metadata"]["name"] for node in nodes}
+    found = {node: dict(amounts) for node, amounts in used.items()}
+    for one in promised:
+        if one.host in names:
+            here = found.setdefault(names[one.host], {})
+            for resource, amount in one.each.items():
+                here[resource] = here.get(resource, 0) + amount * one.count
+    return found
 
 
 def _fit(nodes: Sequence[Object], used: Mapping[str, Mapping[str, int]], slots: Sequence[OpenSlots]) -> bool:

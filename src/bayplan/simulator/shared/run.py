@@ -44,7 +44,11 @@ from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.shared import pod_groups
 from bayplan.simulator.shared.checkers import ClaimChecker
 from bayplan.simulator.shared.pod_groups import PodGroupActors, key_of
-from bayplan.simulator.shared.world import SharedWorld, dense, ending_at_racks, shared_world
+from bayplan.simulator.shared.world import (
+    SlotLevel,
+    drawn_kind,
+    drawn_world,
+)
 from bayplan.simulator.shared.zones import ZoneActors, zoned
 from bayplan.simulator.subgroups.actors import SubgroupActors
 from bayplan.simulator.subgroups.checkers import (
@@ -62,8 +66,6 @@ JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
 PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
-AT_RACK = 0.3  # the share of worlds whose queues have a topology that ends at the rack
-ZONED = 0.3  # among the others, the share of worlds whose nodes have NUMA zones
 AT_ONCE = 0.7  # the chance that two processes read before either of them writes, in a dense world
 
 
@@ -83,19 +85,18 @@ class SharedSimulation(SchedulerSimulation):
         is_dense: bool | None = None,
         with_pod_groups: bool | None = None,
         with_zones: bool | None = None,
-        ends_at_rack: bool | None = None,
+        slots: SlotLevel | None = None,
     ) -> None:
-        """What is not given the seed decides: most worlds are dense, some have pod groups, racks or zones."""
+        """What is not given the seed decides: most worlds are dense, some have pod groups or zones."""
         rng = Random(f"shared {seed}")
         fault_chances = rng.choice(CHANCES_BY_SEED) if chances is None else chances
         fault_chances = replace(fault_chances, node_loss=0, node_flap=0)  # nodes have accidents of their own
         self.pace, zone_rng = Random(f"pace {seed}"), Random(f"zones {seed}")
         by_seed = self.pace.random() < DENSE
         self.is_dense = by_seed if is_dense is None else is_dense
-        kinds = Random(f"levels {seed}")
-        at_rack = kinds.random() < AT_RACK if ends_at_rack is None else ends_at_rack
-        has_zones = not at_rack and kinds.random() < ZONED if with_zones is None else with_zones
-        self.world = self._draw_world(rng, zone_rng if has_zones else None, at_rack)
+        level, has_zones = drawn_kind(seed, slots, with_zones)
+        world = drawn_world(rng, self.fault_seconds, self.pace if self.is_dense else None, level)
+        self.world = zoned(world, zone_rng) if has_zones else world
         super().__init__(seed, rng, Random(f"ids {seed}"), fault_chances, GangApi((self.world.version,)))
         register_webhooks(self.store)
         self.create_initial(self.world.nodes, self.world.rules)
@@ -132,14 +133,6 @@ class SharedSimulation(SchedulerSimulation):
         self.admitted_at = -NEVER
         self.bound_at = {JOBS: -NEVER, TREES: -NEVER, GANGS: -NEVER}  # when a pod of a family was bound last
         self.checks = 0
-
-    def _draw_world(self, rng: Random, zone_rng: Random | None, ends_at_rack: bool) -> SharedWorld:
-        world = shared_world(rng, self.fault_seconds)
-        if self.is_dense:
-            world = dense(world, self.pace, self.fault_seconds)
-        if ends_at_rack:
-            world = ending_at_racks(world)
-        return world if zone_rng is None else zoned(world, zone_rng)
 
     def _make_checkers(self) -> None:
         heal_seconds = self.world.profile.heal_seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from random import Random
 
 from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
@@ -28,7 +29,19 @@ from bayplan.simulator.subgroups.world import HALL, LEVELS, GroupGenerator
 
 PRIORITIES = {name: value for name, value in pods.PRIORITIES.items() if name} | subgroups.PRIORITIES
 CPUS = ("4", "4", "8", "8")  # a pod of a queued job requests 4
+AT_RACK = 0.3  # the share of worlds whose queues have a topology that ends at the rack
+MIXED = 0.3  # among those without racks or zones, the share whose queues have topologies of both kinds
+ZONED = 0.3  # among the others, the share of worlds whose nodes have NUMA zones
+COARSE = "coarse"  # a flavor and its topology
 SAME_MOMENT = 0.4  # seconds between arrivals of one moment
+
+
+class SlotLevel(Enum):
+    """Where admitted gangs have slots."""
+
+    HOSTS = auto()
+    RACKS = auto()
+    BOTH = auto()  # on hosts or in racks, by queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,31 @@ class SharedGenerator(GangGenerator):
     def lone(self, name: str, when: float) -> None:
         pod = self._template(GANG, name)
         self._pods(name, self.rng.choice((1, 1, 2, 4)), when, pod, {}, 1)
+
+
+def drawn_kind(seed: int, slots: SlotLevel | None, with_zones: bool | None) -> tuple[SlotLevel, bool]:
+    """Where gangs have slots, and whether nodes have zones, as far as the seed decides."""
+    kinds = Random(f"levels {seed}")
+    drawn = SlotLevel.RACKS if kinds.random() < AT_RACK else SlotLevel.HOSTS
+    level = drawn if slots is None else slots
+    on_hosts = level is SlotLevel.HOSTS
+    has_zones = on_hosts and kinds.random() < ZONED if with_zones is None else with_zones
+    if slots is None and on_hosts and not has_zones and kinds.random() < MIXED:
+        level = SlotLevel.BOTH
+    return level, has_zones
+
+
+def drawn_world(rng: Random, until: float, pace: Random | None, level: SlotLevel) -> SharedWorld:
+    """A world with these slots; `pace`: a dense one."""
+    world = shared_world(rng, until)
+    if pace is not None:
+        world = dense(world, pace, until)
+    match level:
+        case SlotLevel.RACKS:
+            return ending_at_racks(world)
+        case SlotLevel.BOTH:
+            return mixing_topologies(world)
+    return world
 
 
 def shared_world(rng: Random, until: float) -> SharedWorld:
@@ -145,6 +183,32 @@ def ending_at_racks(world: SharedWorld) -> SharedWorld:
         return {**obj, "spec": {**obj["spec"], "levels": levels}}
 
     return replace(world, rules=[(kind, shortened(kind, obj)) for kind, obj in world.rules])
+
+
+def mixing_topologies(world: SharedWorld) -> SharedWorld:
+    """The world with every second queue on a flavor of the same nodes with a topology that ends at the rack.
+
+    Slots on hosts and slots in racks then compete for the same nodes. With one queue nothing changes.
+    """
+    hall = next(obj for kind, obj in world.rules if kind == api_kinds.TOPOLOGIES)
+    levels = [level for level in hall["spec"]["levels"] if level["nodeLabel"] != HOSTNAME]
+    flavor = next(obj for kind, obj in world.rules if kind == api_kinds.FLAVORS)
+    spec = {**flavor["spec"], "topologyName": COARSE}
+    added = [
+        (api_kinds.TOPOLOGIES, {**hall, "metadata": {"name": COARSE}, "spec": {"levels": levels}}),
+        (api_kinds.FLAVORS, {**flavor, "metadata": {"name": COARSE}, "spec": spec}),
+    ]
+    queues = [obj["metadata"]["name"] for kind, obj in world.rules if kind == api_kinds.CLUSTER_QUEUES]
+
+    def on_racks(kind: Kind, obj: Object) -> Object:
+        if kind != api_kinds.CLUSTER_QUEUES or obj["metadata"]["name"] not in queues[1::2]:
+            return obj
+        made = copy.deepcopy(obj)
+        for group in made["spec"]["resourceGroups"]:
+            group["flavors"] = [{**group["flavors"][0], "name": COARSE}]
+        return made
+
+    return replace(world, rules=[*added, *((kind, on_racks(kind, obj)) for kind, obj in world.rules)])
 
 
 def _some(rng: Random, arrivals: Sequence[TimedObject], moments: Sequence[float]) -> Iterator[TimedObject]:

@@ -267,10 +267,8 @@ class AdmittedUsage:
         return usage
 
     def topologies_of(self, usage: GangUsage) -> set[str]:
-        """The topologies where removing a gang frees capacity."""
-        return {
-            name for placement in usage.placements for name, _ in self._topologies_of_placement(placement)
-        }
+        """The topologies where removing a gang frees capacity: all, since its pods leave hosts."""
+        return set(self.topologies) if usage.placements else set()
 
     def _topologies_of_placement(self, placement: PlacedPods) -> Iterator[tuple[str, TopologyState]]:
         """The topologies in which placed pods use capacity: their own, and all topologies with the host.

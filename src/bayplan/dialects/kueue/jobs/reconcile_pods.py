@@ -383,11 +383,16 @@ def _active(group: QueuedPodGroup, now: float) -> bool:
 
 
 def _ready(group: QueuedPodGroup) -> bool:
-    ready_pods = [
-        any(one.get("type") == "Ready" and one.get("status") == "True" for one in _conditions(pod))
-        for pod in group.pods
-    ]
-    return all(ready_pods) and len(ready_pods) >= group.size
+    """Whether as many pods as the group has are ready or have succeeded, as for Jobs.
+
+    A pod that succeeded is never ready again: a group that is started again would be evicted for ever.
+    """
+    ready = sum(phase(pod) == "Succeeded" or _is_ready(pod) for pod in group.pods)
+    return ready >= max(group.size, 1)
+
+
+def _is_ready(pod: Object) -> bool:
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in _conditions(pod))
 
 
 def _conditions(pod: Object) -> list[Object]:

@@ -47,11 +47,10 @@ class AdmissionsInFlight:
 
     def seen(self, event: Event) -> Iterator[Change]:
         """The changes of the slots of a Workload; none if the event does not count yet."""
-        write = (
-            self.writes.get(self.slots.ref_of(event.object))
-            if event.happened is not Happened.SYNCED
-            else None
-        )
+        ref = self.slots.ref_of(event.object) if event.happened is not Happened.SYNCED else None
+        write = self.writes.get(ref) if ref is not None else None
+        if self.due:  # what the API shows now is newer
+            self.due = [change for change in self.due if _gang_of(change) != ref]
         if write is not None and event.happened is Happened.SEEN and not self._shows(event, write):
             write.latest = event
             return iter(())
@@ -120,3 +119,12 @@ class AdmissionsInFlight:
             yield QueuedGangLost(before.gang.source)
         else:
             yield QueuedGangSeen(before)
+
+
+def _gang_of(change: Change) -> Ref | None:
+    match change:
+        case QueuedGangSeen(queued_gang):
+            return queued_gang.gang.source
+        case QueuedGangLost(ref):
+            return ref
+    return None

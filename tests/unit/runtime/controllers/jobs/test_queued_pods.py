@@ -16,6 +16,7 @@ from bayplan.dialects.kueue.jobs.events import invalid_job_event
 from bayplan.dialects.kueue.jobs.reconcile_job import JobContext
 from bayplan.dialects.kueue.jobs.reconcile_pods import PODS as QUEUED_PODS
 from bayplan.dialects.kueue.jobs.reconcile_serving import reconcile_serving
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.feature_switches import RULES
 from bayplan.model.node import HOSTNAME
@@ -133,6 +134,23 @@ def test_a_group_that_has_to_leave_loses_its_pods_and_waits_for_others() -> None
     assert world.told("QuotaReserved")[0] == "False"
     assert world.used() == "0"
     assert all(pod["metadata"].get("deletionTimestamp") for pod in world.pods())
+
+
+def test_a_pod_that_succeeded_before_its_group_started_again_counts_as_ready() -> None:
+    world = JobWorld(patience=PodsReadyPolicy(seconds=10, backoff_base_seconds=30, retries_max=1))
+    world.create(group_pod("one", "gang", 2, seconds=3))
+    world.create(group_pod("two", "gang", 2, seconds=None))
+    world.until(lambda: running(world, 2))
+    world.until(lambda: world.get("Pod", "one")["status"]["phase"] == "Succeeded")
+    evict(world)
+    world.until(lambda: world.told("QuotaReserved")[0] == "False")
+    ended = {"status": {"phase": "Failed", "conditions": []}}
+    world.store.patch(PODS, "default", "two", ended, subresource="status")
+    world.store.patch(api_kinds.WORKLOADS, "default", "gang", {"spec": {"active": True}})
+    world.create(group_pod("three", "gang", 2, seconds=None))
+    world.until(lambda: world.get("Pod", "three")["status"]["phase"] == "Running")
+    world.pass_time(30)
+    assert world.told("PodsReady")[0] == world.told("Admitted")[0] == "True"
 
 
 def test_a_pod_on_its_own_is_queued_and_ends_its_workload() -> None:

@@ -102,3 +102,10 @@ def test_an_event_that_is_newer_than_the_write_counts_as_soon_as_the_write_is_co
     assert scene.seen(newer) == []  # it may be from before the decision
     scene.admissions.written(scene.action, version_of(scene.after))
     assert not is_held(scene.admissions.take_due()) and not scene.admissions.writes
+
+
+def test_a_workload_that_is_deleted_after_its_admission_was_confirmed_holds_nothing(scene: Scene) -> None:
+    assert scene.seen(scene.after) == []  # the watch was faster than the answer to the write
+    scene.admissions.written(scene.action, version_of(scene.after))
+    gone = list(scene.admissions.seen(Event(Happened.GONE, WORKLOADS, scene.after, "")))
+    assert not is_held(gone) and scene.admissions.take_due() == []
