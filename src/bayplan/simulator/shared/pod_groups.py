@@ -197,7 +197,10 @@ def final_violations(objects: List, groups: Sequence[QueuedPods]) -> Iterator[st
         elif not conditions.get("Finished") and conditions.get("QuotaReserved"):
             yield f"pod group {group.name} has quota and does not finish"
     for pod in objects("pods"):
-        if group_of(pod) and is_terminating(pod):
+        if not group_of(pod) or not is_terminating(pod):
+            continue
+        is_over = conditions_of(workloads.get(group_of(pod), {})).get("Finished")
+        if is_over or phase_of(pod) != "Succeeded":  # those that succeeded count until the group is finished
             yield f"pod {pod['metadata']['name']} is being deleted forever"
 
 
