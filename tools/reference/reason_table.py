@@ -71,6 +71,11 @@ PENDING_WORKLOADS = ReasonGroup(
             "WaitingForPodsReady", "Pods of an admitted Workload are not ready yet.", "Look at those pods."
         ),
         Reason(
+            "Waiting",
+            "The same with `scheduling.detailedReasons: false`.",
+            "Look at the pods of admitted Workloads that are not ready.",
+        ),
+        Reason(
             "AdmissionGated",
             "The annotation `kueue.x-k8s.io/admission-gated-by` names a controller that has not removed its name.",
             "Look at that controller, or remove its name.",
@@ -98,6 +103,11 @@ WORKLOADS = ReasonGroup(
             "UnsatisfiedAdmissionChecks",
             "It has quota, and an admission check is not ready.",
             "Look at `status.admissionChecks`: the message of the check says what it waits for.",
+        ),
+        Reason(
+            "UnsatisfiedChecks",
+            "The same with `scheduling.detailedReasons: false`.",
+            "Look at `status.admissionChecks`.",
         ),
         Reason(
             "PendingDelayedTopologyRequests",

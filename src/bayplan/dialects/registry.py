@@ -99,6 +99,11 @@ class SchedulerDialects:
         """The dialect of a gang."""
         return self._by_name[gang.dialect]
 
+    def starts_in_parts(self, gang: Ref) -> bool:
+        """Whether each bind counts as a start; a journal may name a dialect that this version lacks."""
+        dialect = self._by_name.get(gang.dialect)
+        return dialect is not None and dialect.starts_in_parts(gang)
+
     def decode(self, event: Event) -> Iterator[Change]:
         """The changes that an event means."""
         if event.kind.group == self.slots.templates.group:

@@ -173,7 +173,7 @@ class SchedulerController:
         for action in plan.actions:
             if isinstance(action, Bind):
                 gang = action.gang
-                if gang in started or self.dialects.of(gang).starts_in_parts(gang):
+                if gang in started or self.dialects.starts_in_parts(gang):
                     self.starts.setdefault(gang, (MarkStarted(gang), set()))[1].add(action.pod.key)
 
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
