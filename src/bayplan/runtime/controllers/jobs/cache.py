@@ -161,12 +161,12 @@ class JobsCache:
 
     def _note_workload(self, key: Key, workload: Object, gone: bool) -> Iterator[JobKey]:
         before = self.workloads.pop(key, None)
-        for unit in _owner_units(before) if before is not None else ():
+        for unit in owner_units(before) if before is not None else ():
             self.owned.get(unit, {}).pop(key, None)
             if not self.owned.get(unit, True):
                 del self.owned[unit]
             yield unit
-        for unit in _owner_units(workload):
+        for unit in owner_units(workload):
             if not gone:
                 self.owned.setdefault(unit, {})[key] = None
             yield unit
@@ -216,7 +216,7 @@ class JobsCache:
             self.bound_pods[key].discard(name)
             if not self.bound_pods[key]:
                 del self.bound_pods[key]
-                yield from _owner_units(self.workloads[key]) if key in self.workloads else ()
+                yield from owner_units(self.workloads[key]) if key in self.workloads else ()
 
     def _joining_to(self, unit: JobKey) -> Iterator[JobKey]:
         for key, pod in self.joining.items():
@@ -244,7 +244,8 @@ def named_workload(job: Object) -> str:
     return prebuilt_name(Field(job), RULES).text()
 
 
-def _owner_units(workload: Object) -> list[JobKey]:
+def owner_units(workload: Object) -> list[JobKey]:
+    """The jobs that own a Workload."""
     namespace = workload["metadata"].get("namespace", "default")
     found = []
     for one in owners(workload):

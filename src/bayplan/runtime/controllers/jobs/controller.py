@@ -33,6 +33,7 @@ from bayplan.dialects.kueue.jobs.reconcile_serving import join_workload, reconci
 from bayplan.dialects.kueue.jobs.status import NEVER, PodsReadyPolicy
 from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, controller, is_terminating, owners
 from bayplan.dialects.kueue.names.annotations import QUEUE
+from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, is_true
 from bayplan.dialects.kueue.status.default_reasons import write_with_default_reasons
@@ -44,6 +45,7 @@ from bayplan.runtime.controllers.jobs.cache import (
     JobKey,
     JobsCache,
     named_workload,
+    owner_units,
 )
 from bayplan.runtime.core.controller import StatelessController
 from bayplan.runtime.core.object_cache import Object
@@ -122,16 +124,19 @@ class JobsController(StatelessController):
             self.cache.take_answer(write.kind, outcome.object, created=write.verb is Verb.CREATE)
 
     def _is_unread(self, unit: JobKey) -> bool:
-        """Whether the job, a pod of the group, or its owner exists and could not be decoded."""
-        if unit in self.unread:
+        """Whether the job, its Workload, a pod of the group, or its owner exists and could not be decoded.
+
+        A Workload must not count as missing: the job would be stopped, and its template not restored.
+        """
+        if unit in self.unread or any(_is_owned(one, unit) for one in self._unread(WORKLOADS, unit[1])):
             return True
         if unit[0] == GROUP:
-            return any(_group(pod, self.context.rules) == unit[2] for pod in self._unread_pods(unit[1]))
+            return any(_group(pod, self.context.rules) == unit[2] for pod in self._unread(PODS, unit[1]))
         refs = owners(self.cache.jobs[unit]) if unit in self.cache.jobs else ()
         return any((ref.get("kind"), unit[1], ref.get("name")) in self.unread for ref in refs)
 
-    def _unread_pods(self, namespace: str) -> Iterator[Object]:
-        return (pod for pod in self.unread.objects(PODS, namespace) if isinstance(pod, dict))
+    def _unread(self, kind: Kind, namespace: str) -> Iterator[Object]:
+        return (one for one in self.unread.objects(kind, namespace) if isinstance(one, dict))
 
     def _writes(self, unit: JobKey, now: float) -> list[WriteWithEvents]:
         match unit[0]:
@@ -257,6 +262,14 @@ class JobsController(StatelessController):
             return None  # its group has the event
         found = (pending_checks_event(one, (job,)) for one in self._workloads(unit, job)[0])
         return next((one for one in found if one is not None), None)
+
+
+def _is_owned(workload: Object, unit: JobKey) -> bool:
+    """Whether a Workload that could not be decoded belongs to a job; anything may be wrong with it."""
+    try:
+        return unit in owner_units(workload)
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def _changed_nothing(outcome: WriteOutcome) -> bool:
