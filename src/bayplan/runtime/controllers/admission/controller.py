@@ -55,8 +55,7 @@ ADMITTING_MAX = 32
 """Admissions whose writes may be in flight, give or take one cycle.
 
 More would only wait for the API server. What is decided later is decided on what has arrived and ended since:
-gangs of higher priority go first instead of preempting, and quota that others gave back is used instead of
-reclaimed.
+gangs of higher priority go first instead of preempting what was not written yet.
 """
 # between two updates of one reason whose wording changed: figures change with every cycle
 REPEAT_SECONDS = 5.0
