@@ -24,6 +24,8 @@ from bayplan.simulation.virtual_time.virtual_run import RunSettings, VirtualRun
 from tests.benchmarks.acme_load import drawn_gangs, lingjun_hosts, traces_folder
 
 SEED = 42
+LOAD = 0.9
+"""Of what the cluster can run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,11 @@ class SimulateRow:
     jobs: int
     seconds_max: float  # of CPU: a run has one thread and waits for nothing
     megabytes_max: float
-    load: float = 0.9  # in a large cluster gangs arrive within a day, and wait only at a higher load
 
 
 ROWS = {
     "lingjun": SimulateRow("847 hosts of Lingjun x 8 GPUs", "", 30_000, 300, 2048),
     "large": SimulateRow("10,000 hosts x 8 GPUs", "10x50x20 gpu=8", 100_000, 1800, 2048),
-    "crowded": SimulateRow("the same, load 3", "10x50x20 gpu=8", 100_000, 1800, 2048, 3.0),
 }
 
 
@@ -63,7 +63,7 @@ def run_row(folder: Path, row: SimulateRow, jobs: int) -> SimulateResult:
     """One run to its end."""
     collect_rarely()
     nodes = parse_shape(row.shape) if row.shape else lingjun_hosts(folder)
-    trace = drawn_gangs(folder, nodes, jobs, row.load, SEED, "longest: 86400", f"preferred: {RACK}")
+    trace = drawn_gangs(folder, nodes, jobs, LOAD, SEED, "longest: 86400", f"preferred: {RACK}")
     began, cpu = time.monotonic(), time.process_time()
     scheduler = known_policies(Profile())["bayplan"].scheduler(nodes, SEED)
     outcome = VirtualRun("bayplan", nodes, trace, scheduler, RunSettings()).run(lambda arrived, total: None)

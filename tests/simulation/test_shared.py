@@ -39,6 +39,7 @@ FOUND = {  # seeds of worlds that are not dense, in two processes, and what they
     285: "pods were bound to what a preempted gang had left",
 }
 FOUND_IN_ONE = {  # worlds as the seed draws them, in one process
+    29: "slots of a rack were held on a host that pending pods in slots of that host needed",
     139: "a Workload that was deleted right after its admission kept its hosts for ever",
     186: "slots of a rack were checked although a node was lost under them",
     235: "a pod group that had a finished pod was evicted again and again as not ready",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from functools import partial
@@ -28,6 +29,8 @@ def main() -> int:
     try:
         with control_plane(kube, folder / "cluster") as cluster:
             soak = Soak(wishes, cluster, folder, partial(print, flush=True))
+            for number in (signal.SIGINT, signal.SIGTERM):  # it ends early, with a report
+                signal.signal(number, lambda *_: soak.enough.set())
             try:
                 soak.run()
             finally:  # what was found until then, whatever went wrong

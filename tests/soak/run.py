@@ -73,6 +73,7 @@ class Soak:
         self.users = Users(
             self.api, random.Random(wishes.seed), TARGET * self.gpus, tuple(wishes.run_seconds)
         )
+        self.enough = threading.Event()  # asked to end early
         self.owing: dict[str, float] = {}  # Jobs with too few pods, and since when
         self.began = time.monotonic()
 
@@ -120,7 +121,8 @@ class Soak:
         """Break one thing after the other until the time is over, everything at least once."""
         end = time.monotonic() + 60 * self.wishes.minutes
         for number, fault in enumerate(self._faults(stage.dice)):
-            if number >= len(FAULTS) and not self.wishes.kills and time.monotonic() > end:
+            over = number >= len(FAULTS) and not self.wishes.kills and time.monotonic() > end
+            if over or self.enough.is_set():
                 break
             self._idle(self.wishes.every * stage.dice.uniform(0.5, 1.5))
             at = time.monotonic() - self.began

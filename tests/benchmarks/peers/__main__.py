@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
@@ -22,13 +23,16 @@ from tools.controlplane.build import build, unavailable
 from tools.controlplane.plan import DEFAULT_KUBE, KUEUE, KUEUE_VERSION, NEEDED
 from tools.controlplane.start import control_plane
 
+BINDING = "f"
+"""Gangs bound beside kube-scheduler, which Kueue leaves to it: `make bench-gang`."""
 HEAD = ("manager", "rate/s", "p50 s", "p99 s", "last s", "CPU s", "API CPU s", "MB", "evicted")
 
 
 def main() -> int:
     """Measure, print ratios, and say whether anything was booked twice."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=list(LOADS), default=list(LOADS), help="these loads")
+    loads = [*LOADS, BINDING]
+    parser.add_argument("--only", nargs="+", choices=loads, default=loads, help="these loads")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each manager (default %(default)s)")
     parser.add_argument("--manager", choices=(BAYPLAN, PEER), help="only this one, to profile it")
     parser.add_argument(
@@ -43,7 +47,7 @@ def main() -> int:
     build(kube, (*NEEDED, KUEUE))
     print(f"Kueue {KUEUE_VERSION} and Bayplan on Kubernetes {kube}, {os.cpu_count()} cores", flush=True)
     found: list[Outcome] = []
-    for name in wishes.only:
+    for name in [name for name in wishes.only if name != BINDING]:
         load = LOADS[name](wishes.shrink)
         print(f"\n{name}: {load.told}\n" + "".join(f"{one:>11}" for one in HEAD), flush=True)
         outcomes = []
@@ -57,8 +61,10 @@ def main() -> int:
     if wishes.json:
         wishes.json.parent.mkdir(parents=True, exist_ok=True)
         wishes.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
+    beside = [sys.executable, "-m", "tests.benchmarks.gang"]
+    bound = subprocess.run(beside, check=False).returncode if BINDING in wishes.only else 0
     print(f"load of the machine {os.getloadavg()[0]:.1f}")
-    return 1 if any(one.violations for one in found) else 0
+    return 1 if any(one.violations for one in found) else bound
 
 
 def _run(kube: str, manager: str, load: Load) -> Outcome:

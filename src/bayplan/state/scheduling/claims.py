@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from bayplan.model.devices.claims import PodDevices
 from bayplan.model.gang import Ref
-from bayplan.model.node import HOSTNAME, PODS
+from bayplan.model.node import HOSTNAME, PODS, Node
 from bayplan.model.node_rules import ANY_NODE, NodeRules
 from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey, Slot, domain_text
@@ -50,7 +50,8 @@ class SlotClaims:
         self.takers: dict[Slot, set[PodKey]] = {}
         self.slots: dict[PodKey, Slot] = {}  # of the takers
         self.waiting: dict[PodKey, Pod] = {}  # those that are not bound
-        self.domains = DomainClaims(nodes)
+        self.waiting_on: dict[str, dict[PodKey, Slot]] = {}  # the same, by host of their slot
+        self.domains = DomainClaims(nodes, self._pending_on)
         self.in_domains: dict[tuple[Ref, str], list[Slot]] = {}  # slots in domains, by gang and pod set
         self.hostless: dict[Ref, dict[PodKey, Pod]] = {}  # pods that may have one of them, by gang
         self.gang_of: dict[PodKey, Ref] = {}  # of these pods
@@ -72,6 +73,7 @@ class SlotClaims:
         self._note_hostless(pod, takes=takes)
         if before is not None and before != slot:
             self.domains.drop_waiting(pod.key, before.domain)
+        self._note_host(pod.key, before, slot if pod.pending else None)
         if slot is not None and pod.pending:
             self.waiting[pod.key] = pod
             if slot.domain:
@@ -88,6 +90,7 @@ class SlotClaims:
         """A pod is gone. Returns whether capacity became free."""
         self.waiting.pop(key, None)
         slot = self.slots.get(key)
+        self._note_host(key, slot, None)
         if slot is not None:
             self.domains.drop_waiting(key, slot.domain)
         self._forget_hostless(key)
@@ -124,6 +127,24 @@ class SlotClaims:
         if not self.in_domains:
             return self.counts.keys()
         return {*self.counts, *(Slot(gang, pod_set, "") for gang, pod_set in self.in_domains)}
+
+    def _note_host(self, key: PodKey, before: Slot | None, after: Slot | None) -> None:
+        """A pod is pending in a slot on a host, or is no longer: slots of domains go around it."""
+        for slot in {slot for slot in (before, after) if slot is not None and slot.host}:
+            here = self.waiting_on.setdefault(slot.host, {})
+            was = here.pop(key, None)
+            if slot == after:
+                here[key] = slot
+            if not here:
+                del self.waiting_on[slot.host]
+            if (was is None) != (slot != after):
+                self.domains.host_changed(self.nodes.node_of(slot.host))
+
+    def _pending_on(self, node: Node) -> Iterator[Pod]:
+        """The pending pods in slots on a node whose gang is admitted there."""
+        for key, slot in self.waiting_on.get(node.labels.get(HOSTNAME, node.name), {}).items():
+            if slot in self.counts:
+                yield self.waiting[key]
 
     def _slot_of(self, pod: Pod) -> Slot | None:
         """The slot of a pod: on its host, or in the domain that its node selector names."""

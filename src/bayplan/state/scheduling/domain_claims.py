@@ -8,7 +8,7 @@ state alone. A pod that needs one of these hosts gets it if the slots still fit 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,8 @@ from bayplan.state.cluster.node_store import NodeStore
 Amounts = Mapping[str, int]
 DeviceRoom = Callable[[PodDevices], Mapping[str, int]]
 """How many pods with such claims the free devices of each node serve."""
+PendingOn = Callable[[Node], Iterable[Pod]]
+"""Pending pods of gangs that have slots on a node itself: what they need is not in the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,8 @@ class _Domain:
 class DomainClaims:
     """Holds the open slots of domains on hosts, and knows the hosts for pending pods in such slots."""
 
-    def __init__(self, nodes: NodeStore) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: NodeStore, pending_on: PendingOn) -> None:
+        self.nodes, self.pending_on = nodes, pending_on
         self.domains: dict[Domain, _Domain] = {}
         self.changed: set[Domain] = set()
         self._levels: dict[tuple[str, ...], int] = {}  # of the domains, and how many have them
@@ -174,6 +176,12 @@ class DomainClaims:
         if not self.domains:
             self.nodes.on_change = None
 
+    def host_changed(self, name: str) -> None:
+        """Other pods are pending on a node than before."""
+        node = self.nodes.by_name.get(name) if self.domains else None
+        if node is not None:
+            self._node_changed(node)
+
     def _node_changed(self, node: Node) -> None:
         for levels in self._levels:
             domain = tuple((level, node.labels.get(level, "")) for level in levels)
@@ -233,9 +241,13 @@ class DomainClaims:
 
     def _free(self, node: Node, own: Amounts) -> dict[str, int]:
         used = self.nodes.flat.cluster.used.get(node.name, {})
-        return {
+        left = {
             name: amount - used.get(name, 0) + own.get(name, 0) for name, amount in node.allocatable.items()
         }
+        for pod in self.pending_on(node):
+            for name, amount in pod.amounts.items():
+                left[name] = left.get(name, 0) - amount
+        return left
 
 
 def _is_taken(members: Sequence[Node], wanted: Sequence[HostDemand]) -> bool:

@@ -50,13 +50,15 @@ class GangDialect(Dialect):
         reason = group_reason(report.reason)
         started = report.starts or (facts.spec is not None and facts.spec.started)
         if gang.kind == POD_GROUP and not started:
-            yield group_write(gang, action.uid, version, reason, report.message, now)
+            if self.decoder.pending_messages.get(gang) != report.message:
+                yield group_write(gang, action.uid, version, reason, report.message, now)
         elif gang.kind == COMPOSITE:
             started_now = {leaf.source for leaf in self._started_groups(gang, facts.bound())}
             without = {pod.pod_set for pod in action.pods}
             for leaf in self.decoder.composites.leaves(gang):
                 ref = leaf.source
-                if ref.name in without and not leaf.started and ref not in started_now:
+                told = self.decoder.pending_messages.get(ref) == report.message
+                if ref.name in without and not leaf.started and ref not in started_now and not told:
                     version = self.decoder.newest(ref)
                     yield group_write(ref, leaf.uid, version, reason, report.message, now)
 

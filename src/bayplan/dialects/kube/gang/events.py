@@ -25,6 +25,7 @@ from bayplan.dialects.kube.gang.objects import (
     WorkloadWire,
     composite_spec,
     gang_of,
+    pending_message,
     pod_group_spec,
     workload_group_spec,
 )
@@ -106,6 +107,7 @@ class SchedulingDecoder:
             Name, dict[Ref, set[PodKey]]
         ] = {}  # replicas of groups of a Workload, as pods name them
         self.groups: dict[Ref, dict[str, GangSpec]] = {}  # by version: several may be served
+        self.pending_messages: dict[Ref, str] = {}  # of PodGroups: what their scheduling condition says
         self.composites = CompositeGroups()
         self.claim_uids: dict[Name, str] = {}
         self.volume_versions: dict[str, str] = {}
@@ -325,9 +327,11 @@ class SchedulingDecoder:
             known.pop(version, None)
         else:
             known[version] = spec
+            self.pending_messages[ref] = pending_message(wire)
         now, parent = self._newest_spec(ref), wire.spec.parent_composite_pod_group_name or ""
         if now is None:
             del self.groups[ref]
+            self.pending_messages.pop(ref, None)
             self.composites.lost(ref)
             yield GangSpecLost(ref)
             return

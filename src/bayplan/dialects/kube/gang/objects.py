@@ -169,6 +169,14 @@ def pod_group_spec(wire: PodGroupWire) -> GangSpec:
     )
 
 
+def pending_message(wire: PodGroupWire) -> str:
+    """Why a PodGroup is pending, as its condition says; empty if it says nothing."""
+    for one in wire.status.conditions or ():
+        if one.type in CONDITIONS.values() and one.status == "False":
+            return one.message or ""
+    return ""
+
+
 def composite_spec(wire: CompositeWire) -> GangSpec:
     """The gang spec of a CompositePodGroup alone; its minimum counts groups."""
     meta, spec = wire.metadata, wire.spec

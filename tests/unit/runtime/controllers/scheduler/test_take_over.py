@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.dialects.kube.gang_api.gates import V1ALPHA1
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kube.gang_api.gates import V1ALPHA1, V1ALPHA2
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.loop import Loop
 from tests.support.pod_site import EVENTS, PODS
-from tests.unit.runtime.controllers.scheduler.test_controller import OF_WORKLOAD, Site
+from tests.unit.runtime.controllers.scheduler.test_controller import GROUPS, OF_GROUP, OF_WORKLOAD, Site
 
 
-def versions(site: Site) -> dict[str, str]:
-    """What a write would change: the version of every pod, and the events there are."""
-    items = [*site.store.list(PODS).items, *site.store.list(EVENTS).items]
+def versions(site: Site, *more: Kind) -> dict[str, str]:
+    """What a write would change: the version of every pod and group, and the events there are."""
+    items = [one for kind in (PODS, EVENTS, *more) for one in site.store.list(kind).items]
     return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in items}
 
 
@@ -32,3 +33,16 @@ def test_a_gang_that_waits_is_not_announced_again(pods: int) -> None:
     site.loop = Loop(EmbeddedBackend(site.store), (SchedulerController(),), site.journal)
     site.run(60)
     assert versions(site) == before
+
+
+def test_the_condition_of_a_pod_group_that_waits_is_not_written_again() -> None:
+    site = Site(V1ALPHA2)
+    site.group(V1ALPHA2, 3)
+    for number in range(3):
+        site.pod(f"p{number}", cpu=4, **OF_GROUP)
+    site.run(60)
+    assert site.group_said(V1ALPHA2)[:2] == ("False", "Unschedulable")
+    before = versions(site, GROUPS[V1ALPHA2])
+    site.loop = Loop(EmbeddedBackend(site.store), (SchedulerController(),), site.journal)
+    site.run(60)
+    assert versions(site, GROUPS[V1ALPHA2]) == before
