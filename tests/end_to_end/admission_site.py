@@ -53,7 +53,8 @@ class Site:
         names = [one["metadata"]["name"] for one in nodes]
 
         def usable(one: Object) -> bool:
-            ready = any(c["type"] == "Ready" and c["status"] == "True" for c in one["status"]["conditions"])
+            conditions = (one.get("status") or {}).get("conditions") or ()
+            ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
             return ready and not one["spec"].get("taints")
 
         def all_usable() -> bool:

@@ -68,11 +68,16 @@ def release(cluster: Cluster) -> Iterator[Release]:
     if not (find(HELM, DEFAULT_KUBE) or shutil.which("go")):
         lacking("there is neither helm nor a go command to build it")
     made = Release(str(build(DEFAULT_KUBE, (HELM,))[HELM.name]), cluster)
+    _delete_definitions(cluster)  # helm takes over none that tests before this one left
     yield made
     made.helm("uninstall", "bayplan", "--ignore-not-found")
     for one in ("clusterqueue.kueue.x-k8s.io", "resourceflavor.kueue.x-k8s.io"):
         cluster.kubectl("delete", one, "chart-test", "--ignore-not-found")
     cluster.kubectl("delete", "namespace", HOME, "--ignore-not-found")
+    _delete_definitions(cluster)
+
+
+def _delete_definitions(cluster: Cluster) -> None:
     crds = [f"crd/{path.stem}" for path in (Path(__file__).parents[2] / "deploy/chart/crds").iterdir()]
     converted = ("admissionchecks", "clusterqueues", "cohorts", "localqueues", "workloads")
     cluster.kubectl(
