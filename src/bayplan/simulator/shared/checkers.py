@@ -46,10 +46,12 @@ class ClaimChecker:
         now: float,
         last_fault: float,
         is_known: Callable[[Object], bool] = lambda pod: True,
+        is_admitted: Callable[[str], bool] = lambda workload: True,
     ) -> Iterator[str]:
         """Yield a sentence for each violation in the current state.
 
-        `is_known` tells whether the scheduler has seen a pod: what it has not seen it cannot respect.
+        `is_known` tells whether the scheduler has seen a pod, and `is_admitted` whether it has seen the
+        admission of a Workload: what it has not seen it cannot respect.
         """
         nodes, pods = objects("nodes"), objects("pods")
         slots = open_slots(objects("workloads"), pods, nodes)
@@ -66,7 +68,9 @@ class ClaimChecker:
             elif now - since > TAKEN_SECONDS:
                 yield f"{sentence}, for {now - since:.0f} s"
         known = [pod for pod in pods if is_known(pod)]
-        known_over = over if len(known) == len(pods) else dict(self._over(nodes, known, slots))
+        held = [one for one in slots if is_admitted(one.workload)]
+        all_known = len(known) == len(pods) and len(held) == len(slots)
+        known_over = over if all_known else dict(self._over(nodes, known, held))
         yield from self._check_starts(pods, slots, {node for node, _ in known_over})
 
     def _refused(self) -> Iterator[str]:

@@ -232,7 +232,10 @@ class SharedSimulation(SchedulerSimulation):
         self.checks += 1
         self._note_disturbed()
         known = self.scheduler.state.store.pods
-        yield from self.claims.check(self.listed, self.now, self.last_fault, lambda pod: key_of(pod) in known)
+        held = {ref.name for ref in self.scheduler.state.store.claims.gangs}
+        yield from self.claims.check(
+            self.listed, self.now, self.last_fault, lambda pod: key_of(pod) in known, held.__contains__
+        )
         self.job_checker.taken = self.claims.taken(self.now)
         yield from self.job_checker.check(self._of_jobs, self.now)
         admissions = self.quota_checker.admissions
