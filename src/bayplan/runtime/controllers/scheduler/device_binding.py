@@ -35,6 +35,7 @@ HELD_SECONDS = ASSUMED_SECONDS - 2.0  # then the gang is decided on again
 PAUSE_SECONDS = 0.1  # between the event that shows our writes and the bindings
 PAUSE_BESIDE_OTHERS_SECONDS = 0.5  # the same while another scheduler allocates devices
 OTHERS_SECONDS = 60.0  # it does so still if it did within this time
+DOUBT_SECONDS = 60.0  # so long a release counts as written after its write has timed out
 NEVER = float("inf")
 Follow = Callable[[Ref, Sequence[Bind], float], list[Write]]
 
@@ -54,6 +55,7 @@ class ClaimTask:
     claim: DeviceClaim  # as last read
     allocation: DeviceAllocation | None  # None: it has devices, or another gang is giving it some
     consumers: list[ClaimConsumer] = field(default_factory=list)
+    had_devices: bool = False  # when it was decided on
     writing: bool = False
     written: bool = False  # it may have been reserved by us
     done: bool = False  # reserved, as the answer to the last write or the last event shows
@@ -70,6 +72,15 @@ class HeldBindings:
     ready_at: float | None = None  # when the bindings may be written; None: a claim is not ready
 
 
+@dataclass(slots=True)
+class Release:
+    """A write that ends the use of a claim: events before it show devices that the claim may not have."""
+
+    version: str  # of the claim when it was written, or that the answer shows
+    is_known: bool = False  # it was written with this version
+    until: float = NEVER  # when its result is in doubt: how long it counts
+
+
 class LostClaim(Exception):
     """A claim cannot be used as decided."""
 
@@ -81,6 +92,7 @@ class DeviceBinding:
         self.state, self.follow = state, follow
         self.held: dict[int, HeldBindings] = {}
         self.failed: list[Bind] = []  # to be settled
+        self.releases: dict[DeviceClaimKey, Release] = {}
         self._numbers = count(1)
         self._allocated_by_others, self._others_until = 0, -NEVER
 
@@ -102,6 +114,8 @@ class DeviceBinding:
     def on_outcome(self, outcome: WriteOutcome, now: float) -> list[Write]:
         """Go on after a write to a claim."""
         tag = outcome.write.tag
+        if isinstance(tag, ClaimWrite) and not tag.batch:
+            self._released(tag.claim, outcome, now)
         if not isinstance(tag, ClaimWrite) or tag.batch not in self.held:
             return []
         held = self.held[tag.batch]
@@ -118,6 +132,8 @@ class DeviceBinding:
         """Go on with claims of which a newer version was seen; give up those that wait for too long."""
         writes: list[Write] = []
         self._look_at_others(now)
+        for key in [key for key in self.releases if not self._is_releasing(key, now)]:
+            del self.releases[key]
         for batch, held in list(self.held.items()):
             if now >= held.until:
                 writes += self._fail(batch)
@@ -144,7 +160,7 @@ class DeviceBinding:
                 continue
             uids = [one.uid for one in claim.reserved_for]
             if pending.keys() >= set(uids):
-                yield release_write(claim, uids, ClaimWrite(0, key))
+                yield self._release(claim, uids)
 
     # ── the steps of a claim ───────────────────────────────────────────────────────────────────────
 
@@ -156,7 +172,8 @@ class DeviceBinding:
                 raise LostClaim
             task = held.tasks.get(key)
             if task is None:
-                task = held.tasks[key] = ClaimTask(claim, allocations.get(key))
+                had_devices = claim.allocation is not None
+                task = held.tasks[key] = ClaimTask(claim, allocations.get(key), had_devices=had_devices)
             task.consumers.append(ClaimConsumer(pod.uid, pod.key.name))
 
     def _renew(self, key: DeviceClaimKey, task: ClaimTask) -> bool:
@@ -176,6 +193,8 @@ class DeviceBinding:
     def _advance(
         self, batch: int, held: HeldBindings, keys: Iterable[DeviceClaimKey], now: float
     ) -> list[Write]:
+        if not any(self._is_current(one.pod.key, one.pod.uid) for one in held.binds):
+            return self._fail(batch)  # or the claims of pods that are gone would be allocated again and again
         writes: list[Write] = []
         for key in keys:
             task = held.tasks[key]
@@ -187,7 +206,7 @@ class DeviceBinding:
                 task.writing = True
                 task.written = task.written or write.subresource == "status"
                 writes.append(write)
-        if not all(task.done and self._is_seen(key, task) for key, task in held.tasks.items()):
+        if not all(task.done and self._is_seen(key, task, now) for key, task in held.tasks.items()):
             held.ready_at = None
             return writes
         if held.ready_at is None:
@@ -214,8 +233,10 @@ class DeviceBinding:
     def _pause(self, now: float) -> float:
         return PAUSE_BESIDE_OTHERS_SECONDS if now < self._others_until else PAUSE_SECONDS
 
-    def _is_seen(self, key: DeviceClaimKey, task: ClaimTask) -> bool:
+    def _is_seen(self, key: DeviceClaimKey, task: ClaimTask, now: float) -> bool:
         """Whether an event showed the claim as it was written, or later."""
+        if self._is_releasing(key, now):
+            return False
         seen = self.state.store.devices.claims.get(key)
         return seen is not None and not _is_newer(task.claim.version, seen.version)
 
@@ -228,7 +249,7 @@ class DeviceBinding:
 
     def _is_current(self, key: PodKey, uid: str) -> bool:
         pod = self.state.store.pods.get(key)
-        return pod is not None and pod.uid == uid
+        return pod is not None and pod.uid == uid and not pod.terminating
 
     def _still_fits(self, action: Bind) -> bool:
         """Whether the node exists and has room, which another scheduler may have taken in the meantime."""
@@ -254,8 +275,35 @@ class DeviceBinding:
             ours = {one.uid for one in task.consumers}
             mine = [one.uid for one in claim.reserved_for if one.uid in ours]
             if task.written and mine and not claim.terminating:
-                writes.append(release_write(claim, mine, ClaimWrite(0, key)))
+                writes.append(self._release(claim, mine))
         return writes
+
+    # ── claims that are being released ─────────────────────────────────────────────────────────────
+
+    def _release(self, claim: DeviceClaim, uids: Sequence[str]) -> Write:
+        self.releases[claim.key] = Release(claim.version)
+        return release_write(claim, uids, ClaimWrite(0, claim.key))
+
+    def _released(self, key: DeviceClaimKey, outcome: WriteOutcome, now: float) -> None:
+        """The result of a release; after a timeout it may have been written, or will be."""
+        release = self.releases.get(key)
+        if release is None:
+            return
+        if outcome.ended is Ended.DONE and outcome.object is not None:
+            release.version, release.is_known = claim_of(outcome.object).version, True
+        elif outcome.ended is Ended.TIMED_OUT:
+            release.until = now + DOUBT_SECONDS
+        else:
+            del self.releases[key]
+
+    def _is_releasing(self, key: DeviceClaimKey, now: float) -> bool:
+        """Whether no event has shown yet what became of a release."""
+        release, seen = self.releases.get(key), self.state.store.devices.claims.get(key)
+        if release is None or seen is None or now >= release.until:
+            return False
+        if release.is_known:
+            return _is_newer(release.version, seen.version)
+        return not _is_newer(seen.version, release.version)
 
 
 def _next_write(task: ClaimTask, tag: ClaimWrite) -> Write | None:
@@ -271,7 +319,7 @@ def _next_write(task: ClaimTask, tag: ClaimWrite) -> Write | None:
         task.done = not missing
         return reserve_write(claim, missing, tag) if missing else None
     if task.allocation is None:
-        if task.written:
+        if task.written or task.had_devices:
             raise LostClaim  # it lost its devices
         return None
     shares = (str(uuid5(NAMESPACE_OID, f"{claim.uid}/{number}")) for number in count())
