@@ -40,7 +40,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-forecast bench-defragment bench-simulate bench-peers bench-scale sim soak soak-slice kills fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-devices bench-segments bench-cli bench-state bench-dashboard bench-packing bench-racks bench-fairness bench-forecast bench-defragment bench-simulate bench-peers bench-scale sim soak soak-slice kills fuzz browser screenshot control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -131,6 +131,9 @@ bench-packing: $(STAMP) ## Measure GPU capacity allocated on the openb trace, ou
 
 bench-racks: $(STAMP) ## Measure how many slots for large gangs stay free within racks, by the order in which hosts are used
 	@$(BIN)/python -m tests.benchmarks.racks
+
+bench-fairness: $(STAMP) ## Measure waiting of large gangs under a stream of small ones, with and without reservations; draws the plot
+	@$(BIN)/python -m tests.benchmarks.fairness
 
 bench-forecast: $(STAMP) ## Measure how well expected starts hold, on logs of HPC sites and Philly (LOG=KTH-SP2: only that one)
 	@$(BIN)/python -m tests.benchmarks.forecast $(if $(LOG),--log $(LOG))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bayplan.model.plan import EvictGang
 from bayplan.model.profile import Profile
 from tests.admission.world import World
@@ -92,7 +94,7 @@ def test_without_reservations_small_gangs_take_what_a_large_one_waits_for() -> N
 def test_a_reserved_domain_is_kept_and_the_rest_is_used() -> None:
     world = World(STARVED, Profile(reserve=True))
     world.settle()
-    kept = {kept.domain[0] for kept in world.state.reservations.by_topology.values()}
+    kept = {kept.domains[0][0] for kept in world.state.reservations.by_topology.values()}
     assert kept == {"a"}, "of equals the first"
     assert set(world.hosts("one")) <= {"b1", "b2"}, "what does not delay the large one is used"
     assert not world.hosts("two"), "there is no room for it but in what is kept"
@@ -118,6 +120,45 @@ def test_a_reservation_goes_with_the_gang_that_gives_up() -> None:
     world.settle()
     assert not world.state.reservations.by_topology
     assert world.hosts("two"), "a gang that the reservation kept out is tried again"
+
+
+QUOTA = """
+    flavor f
+    cohort all
+    queue q in all : f/cpu=8
+    queue other in all : f/cpu=8
+    gang first by q : x4 cpu=1 > f
+    gang second by q : x4 cpu=1 > f
+    gang lent by other : x8 cpu=1 > f
+    gang big in q at=0 : x6 cpu=1
+"""
+
+
+@pytest.mark.parametrize("reserve", [False, True])
+def test_small_gangs_use_what_reserved_quota_leaves_over_and_no_more(reserve: bool) -> None:
+    world = World(QUOTA, Profile(reserve=reserve))
+    world.settle()
+    world.draw("gang one in q at=1 : x2 cpu=1\ngang two in q at=2 : x2 cpu=1")
+    world.finish("first")
+    world.settle()
+    assert "one" in world.running(), "of 8 CPUs the large gang leaves 2"
+    assert ("two" in world.running()) is not reserve
+    world.finish("second")
+    world.settle()
+    assert ("big" in world.running()) is reserve
+
+
+@pytest.mark.parametrize("reserve", [False, True])
+def test_another_queue_does_not_borrow_reserved_quota_and_keeps_its_own(reserve: bool) -> None:
+    world = World(QUOTA, Profile(reserve=reserve))
+    world.settle()
+    world.finish("first")
+    world.draw("gang borrows in other at=1 : x2 cpu=1")
+    world.settle()
+    assert ("borrows" in world.running()) is not reserve
+    world.finish("lent")
+    world.settle()
+    assert "borrows" in world.running()
 
 
 def test_resources_without_quota_are_refused_or_left_out_of_account() -> None:

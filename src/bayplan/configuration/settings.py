@@ -202,8 +202,8 @@ OPTIONS = (
          "whether a pod set that fits in one domain gets a node selector for it, instead of a topology gate"
          " and a node selector for each pod"),
         ("reserve", "reserve", FLAG,
-         "whether capacity is reserved, in the domain that came closest, for the first gang that has quota"
-         " but does not fit"),
+         "whether quota and domains are reserved for the first gang of a queue and of a topology that only"
+         " waits for other gangs to end, so that later gangs do not use them up"),
         ("detailedReasons", "detailed_reasons", FLAG,
          "whether the condition QuotaReserved of a pending Workload has a reason such as `WaitingForQuota` or"
          " `TopologyPlacementFailed`; else `Pending`, `Inadmissible` or `Waiting`, as releases of Kueue write"

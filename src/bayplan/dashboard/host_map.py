@@ -121,7 +121,7 @@ class MapMaker:
         return self.ids.of(key)
 
     def maps(
-        self, state: SchedulingState, gang_of: GangOf, reserved: Mapping[str, Path] | None = None
+        self, state: SchedulingState, gang_of: GangOf, reserved: Mapping[str, tuple[Path, ...]] | None = None
     ) -> tuple[HostMap, ...]:
         """One map for each topology; nodes outside of all topologies have a flat one."""
         clusters = state.store.nodes.topologies
@@ -133,13 +133,13 @@ class MapMaker:
         resource = main_resource(clusters[FLAT.name].snapshot())
         self._layouts = {name: kept for name, kept in self._layouts.items() if name in named}
         return tuple(
-            self._map(state, name, supply, resource, held, (reserved or {}).get(name))
+            self._map(state, name, supply, resource, held, (reserved or {}).get(name, ()))
             for name, supply in named.items()
         )
 
     def _map(
         self, state: SchedulingState, name: str, supply: Any, resource: str,
-        held: Mapping[str, Mapping[GangKey | None, int]], reserved: Path | None,
+        held: Mapping[str, Mapping[GangKey | None, int]], reserved: tuple[Path, ...],
     ) -> HostMap:  # fmt: skip
         layout, rows = self._layout(name, supply), supply.tree.rows
         unit = 1000 if resource == CPU else 1
@@ -149,8 +149,8 @@ class MapMaker:
         flags = np.fromiter(
             (READY * n.ready + SCHEDULABLE * n.schedulable for n in supply.tree.nodes), np.uint8, rows
         )
-        if reserved is not None:
-            low, high = layout.range_of(reserved)
+        for domain in reserved:
+            low, high = layout.range_of(domain)
             flags[low:high] |= RESERVED
         gangs, more = np.zeros(rows, np.uint32), dict[int, tuple[int, ...]]()
         for index, host in enumerate(layout.hosts):

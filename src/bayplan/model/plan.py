@@ -11,6 +11,7 @@ from bayplan.model.devices.claims import DeviceAllocation, DeviceClaimKey
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod
 from bayplan.model.queued_gang import Admission, QueuedGang
+from bayplan.model.quota import Cell
 from bayplan.model.rejection import PodSetAttempts, Rejection
 
 
@@ -121,6 +122,16 @@ class Requeue(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ReservedCapacity:
+    """Quota of a queue, and domains of a topology, that are reserved for a gang that was not admitted."""
+
+    queue: str
+    quota: Mapping[Cell, int]
+    topology: str = ""  # empty: no domains
+    domains: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ReportNotAdmitted:
     """The gang is not admitted now."""
 
@@ -129,7 +140,7 @@ class ReportNotAdmitted:
     requeue: Requeue = Requeue.ON_EVENT
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors continues
     delay: float = 0.0  # the delay
-    reserves: tuple[str, Path] | None = None  # a topology and its domain to be reserved for the gang
+    reserves: ReservedCapacity | None = None  # what is reserved for the gang from now on
     contended: bool = False  # capacity that other pending gangs wait for may be the only obstacle
     overtaken: bool = False  # gangs admitted in the same cycle took its capacity, and it may preempt them
 
@@ -138,8 +149,8 @@ class ReportNotAdmitted:
         return self.queued_gang.gang.source
 
 
-def reservation_of(action: object) -> tuple[QueuedGang, tuple[str, Path]] | None:
-    """The gang that an action reserves a domain for, and the topology and domain."""
+def reservation_of(action: object) -> tuple[QueuedGang, ReservedCapacity] | None:
+    """The gang that an action reserves capacity for, and that capacity."""
     if isinstance(action, ReportNotAdmitted) and action.reserves is not None:
         return action.queued_gang, action.reserves
     return None

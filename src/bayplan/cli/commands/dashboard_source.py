@@ -93,7 +93,9 @@ class DashboardSource:
             gangs = {entry.id: entry for entry in entries}
             owners.known = frozenset(keys)
             reserved = live.state.reservations.by_topology
-            maps = self.maker.maps(state, owners.key_of, {name: one.domain for name, one in reserved.items()})
+            maps = self.maker.maps(
+                state, owners.key_of, {name: one.domains for name, one in reserved.items()}
+            )
             fair = fair_queues(live)
             queues = queue_records(live, "") | ({"queues": fair_queue_records(fair)} if fair else {})
             return DashboardSnapshot(

@@ -61,7 +61,7 @@ class PastMaps:
             return key if key in known else None
 
         reserved = self.admission.state.reservations.by_topology
-        domains = {name: one.domain for name, one in reserved.items()}
+        domains = {name: one.domains for name, one in reserved.items()}
         maps = self.maker.maps(self.scheduler.state, gang_of, domains)
         return DashboardSnapshot(now, maps, entries)
 

@@ -234,6 +234,13 @@ class TopologyOverlay:
         leaf_lists = [self._located(topology, snapshot, assignment)[0].tolist() for assignment in assignments]
         return frozenset(itertools.chain.from_iterable(leaf_lists))
 
+    def path(self, flavor: str, values: Path) -> Path:
+        """A domain from the top of the flavor's topology; assignments name hosts by their last value only."""
+        levels, snapshot = self.levels(flavor), self.supply(flavor, empty=True)
+        row = host_row(snapshot.table, values[-1]) if len(values) < len(levels) else None
+        labels = {} if row is None else snapshot.table.nodes[row].labels
+        return values if row is None else tuple(labels.get(level, "") for level in levels)
+
     def usable(self, flavor: str, rules: Iterable[NodeRules]) -> frozenset[int] | None:
         """The leaves that any of the rules accept; None if leaves have several nodes, which may differ."""
         snapshot = self.supply(flavor)
@@ -319,12 +326,15 @@ def _vector(snapshot: CapacitySnapshot, amounts: Mapping[str, int]) -> tuple[Int
     return pairs[:, 0], pairs[:, 1:]
 
 
-def without_domain(snapshot: CapacitySnapshot, domain: Path) -> CapacitySnapshot:
-    """The snapshot with the nodes of a domain excluded."""
-    low, high = find(snapshot.tree, domain)
-    active = snapshot.active.copy()
-    active[low:high] = False
-    return snapshot.limited(active)
+def in_domains(
+    snapshot: CapacitySnapshot, domains: Iterable[Path], *, inverted: bool = False
+) -> CapacitySnapshot:
+    """The snapshot with only the nodes of these domains, or with all others."""
+    inside = np.zeros_like(snapshot.active)
+    for domain in domains:
+        low, high = find(snapshot.tree, domain)
+        inside[low:high] = True
+    return snapshot.limited(snapshot.active & (~inside if inverted else inside))
 
 
 def _writable(snapshot: CapacitySnapshot) -> CapacitySnapshot:

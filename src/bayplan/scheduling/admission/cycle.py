@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bayplan.model.assignment import Misfit, Path
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Action, Admit, EvictGang, EvictionReason, Plan, ReportNotAdmitted, Requeue
+from bayplan.model.plan import (
+    Action,
+    Admit,
+    EvictGang,
+    EvictionReason,
+    Plan,
+    ReportNotAdmitted,
+    Requeue,
+    ReservedCapacity,
+)
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import CheckState, QueuedGang
 from bayplan.model.rejection import AdmissionRemark, Rejection, RejectionReason
@@ -16,7 +24,7 @@ from bayplan.placement.overlay.topology_numa_overlay import TopologyNumaOverlay
 from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.placement.pods.host_rooms import HostRooms
 from bayplan.scheduling.admission.candidates import Victim
-from bayplan.scheduling.admission.evaluate import evaluate, may_set_aside
+from bayplan.scheduling.admission.evaluate import Assessment, domains_to_reserve, evaluate, may_set_aside
 from bayplan.scheduling.admission.offer import Mode, net_load
 from bayplan.scheduling.admission.order import CycleEntry, in_order
 from bayplan.scheduling.admission.pod_trials import PodTrials
@@ -47,6 +55,7 @@ def decide_admissions(
         now,
         snapshot.inactive_queues,
         snapshot.reservations,
+        snapshot.quota_reservations,
         usage=snapshot.usage,
         watchdog=watchdog,
         rooms=rooms,
@@ -88,7 +97,7 @@ class _Decision:
                     head.equivalents,
                 )
                 continue
-            assessment = evaluate(self.simulation, head.queued_gang, head.queue, head.progress)
+            assessment = self._evaluate(head)
             entries.append(
                 CycleEntry(
                     head.queued_gang,
@@ -110,16 +119,15 @@ class _Decision:
         watchdog.end_turn()
         return Plan(tuple(self.actions), tuple(left))
 
-    def _reserves(self, entry: CycleEntry) -> tuple[str, Path] | None:
-        """The topology and domain to reserve for a gang that lacks nothing but capacity there."""
-        if not self.simulation.profile.reserve or entry.queued_gang.admission is not None:
+    def _reserves(self, entry: CycleEntry) -> ReservedCapacity | None:
+        """Quota and domains to reserve for a gang that only waits for other gangs to end."""
+        offer, queued_gang = entry.assessment.offer, entry.queued_gang
+        if not self.simulation.profile.reserve or queued_gang.admission is not None:
             return None
-        obstacles = [o for part in entry.assessment.offer.parts for o in part.obstacles]
-        lacks = [o for o in obstacles if isinstance(o, Misfit)]
-        if entry.assessment.offer.mode is Mode.NO_FIT or len(lacks) < len(obstacles) or not lacks:
+        if offer.mode is not Mode.PREEMPT or entry.assessment.victims:
             return None
-        near = lacks[0].nearest
-        return None if near is None or not near.domain else (lacks[0].topology, near.domain)
+        domains = domains_to_reserve(self.simulation, queued_gang, entry.queue, offer)
+        return ReservedCapacity(entry.queue, dict(offer.quota), *domains)
 
     def _requeue_or_evict(self, action: ReportNotAdmitted, tries: int) -> ReportNotAdmitted | EvictGang:
         """Requeue a gang that holds quota without a placement; evict it after the time limit."""
@@ -139,6 +147,13 @@ class _Decision:
         self.actions.append(action)
         if isinstance(action, ReportNotAdmitted) and action.requeue is Requeue.ON_EVENT:
             self.actions += [replace(action, queued_gang=queued_gang, reserves=None) for queued_gang in alike]
+
+    def _evaluate(self, head: QueueHead) -> Assessment:
+        if not self.simulation.reserved_quota:
+            return evaluate(self.simulation, head.queued_gang, head.queue, head.progress)
+        with self.simulation.tentative():
+            self.simulation.set_aside_reserved(head.queued_gang, head.queue)
+            return evaluate(self.simulation, head.queued_gang, head.queue, head.progress)
 
     def _precheck(self, head: QueueHead) -> Rejection | None:
         """Reasons to reject a head that do not depend on free quota or capacity."""
@@ -214,6 +229,7 @@ class _Decision:
         with self.simulation.tentative():
             self.simulation.remove(removed)
             self.simulation.removed = {queued_gang.gang.source for queued_gang in removed}
+            self.simulation.set_aside_reserved(entry.queued_gang, entry.queue)
             entry.assessment = evaluate(self.simulation, entry.queued_gang, entry.queue, (), pinned)
             self.simulation.removed = set()
         entry.blocked_by_set_aside = bool(self.set_aside)
@@ -236,16 +252,17 @@ class _Decision:
         removed = list((self.preempted | victims).values())
         with self.simulation.tentative():
             self.simulation.remove(removed)
-            fits = self._fits_now(entry.queue, load)
+            fits = self._fits_now(entry, load)
         if not removed or not all(fits) or entry.assessment.offer.mode is not Mode.FIT:
             return fits
         with self.simulation.tentative():
             for queue, reserved_load in self.reserved_loads:
                 self.simulation.apply(queue, reserved_load, -1)
-            return self._fits_now(entry.queue, load)
+            return self._fits_now(entry, load)
 
-    def _fits_now(self, queue: str, load: GangLoad) -> tuple[bool, bool]:
-        return self.simulation.fits_quota(queue, load.quota), self.simulation.fits_placed(load.placed)
+    def _fits_now(self, entry: CycleEntry, load: GangLoad) -> tuple[bool, bool]:
+        self.simulation.set_aside_reserved(entry.queued_gang, entry.queue)
+        return self.simulation.fits_quota(entry.queue, load.quota), self.simulation.fits_placed(load.placed)
 
     def _reserve_load(self, queue: str, load: GangLoad) -> None:
         """Count the load of a gang that waits for its victims, so that no other gang takes it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from bayplan.model.assignment import Misfit, Path
 from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Queue, VictimPolicy
 from bayplan.model.rejection import FlavorMode, RejectionReason
@@ -223,3 +224,33 @@ def _placed(query: FlavorQuery, assessment: Assessment) -> Assessment:
 def may_set_aside(queue: Queue) -> bool:
     """Whether a gang without victims sets quota aside: not if its queue can always reclaim that quota."""
     return queue.preemption.reclaim is not VictimPolicy.ANY
+
+
+def domains_to_reserve(
+    simulation: AdmissionSimulation, queued_gang: QueuedGang, queue: str, offer: Offer
+) -> tuple[str, tuple[Path, ...]]:
+    """A topology, and domains that hold the gang once others have ended there; none if it needs none.
+
+    The domains reserved already, if they still suffice; otherwise the one that came closest, or the hosts of
+    a placement in the empty cluster.
+    """
+    query = FlavorQuery(simulation, queued_gang, simulation.queues[queue], {}, {}, (), None)
+    unplaced = replace(offer, parts=[replace(part, place=None) for part in offer.parts])
+    needs = placement_needs(query, unplaced)
+    if not needs:
+        return "", ()
+    topology, tried = simulation.flavors[needs[0].flavor].topology, list[tuple[Path, ...]]()
+    known = simulation.reserved.get(topology)
+    if known is not None and known.owner == queued_gang.gang.source:
+        tried.append(known.domains)
+    misfits = [o for part in offer.parts for o in part.obstacles if isinstance(o, Misfit)]
+    tried += [(o.nearest.domain,) for o in misfits if o.nearest is not None and o.nearest.domain]
+    for domains in tried:
+        if isinstance(find_places(simulation, queued_gang, needs, empty=True, within=domains), dict):
+            return topology, domains
+    places = find_places(simulation, queued_gang, needs, empty=True)
+    if not isinstance(places, dict):
+        return "", ()
+    overlay, flavor = simulation.overlay, needs[0].flavor
+    found = {overlay.path(flavor, share.values) for place in places.values() for share in place.shares}
+    return topology, tuple(sorted(found))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bayplan.model.assignment import Assignment, Misfit, Placement
+from bayplan.model.assignment import Assignment, Misfit, Path, Placement
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
 from bayplan.model.quota import CheckKind, Flavor
@@ -16,7 +16,7 @@ from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import gang_fits, place
 from bayplan.placement.gang.replace import replace_nodes
 from bayplan.placement.gang.resize import resize
-from bayplan.placement.overlay.topology_overlay import without_domain
+from bayplan.placement.overlay.topology_overlay import in_domains
 from bayplan.placement.pods.bindable import place_bindable
 from bayplan.scheduling.admission.flavors import FlavorQuery
 from bayplan.scheduling.admission.offer import Offer, PodSetOffer, topology_flavor
@@ -74,21 +74,28 @@ def find_places(
     *,
     empty: bool = False,
     brief: bool = False,
+    within: tuple[Path, ...] = (),
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
-    """A placement for every pod set, or the flavor on which one has none and the misfit."""
+    """A placement for every pod set, or the flavor on which one has none and the misfit.
+
+    `within`: only in these domains of the empty cluster.
+    """
     simulation.watchdog.check()
     needs = list(needs)
     if not queued_gang.shape or not (empty or _is_fresh(simulation, queued_gang, needs)):
-        return _find(simulation, queued_gang, needs, empty=empty, brief=brief)
+        return _find(simulation, queued_gang, needs, empty=empty, brief=brief, within=within)
     key = (
         queued_gang.shape,
         *map(repr, queued_gang.check_statuses),  # pod-set updates of checks are not hashable
         *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in needs),
-        None if empty else tuple(simulation.reserved_domain(queued_gang, w.flavor) for w in needs),
+        None if empty else tuple(simulation.reserved_domains(queued_gang, w.flavor) for w in needs),
         brief,
+        within,
     )
     if key not in simulation.placement_cache:
-        simulation.placement_cache[key] = _find(simulation, queued_gang, needs, empty=empty, brief=brief)
+        simulation.placement_cache[key] = _find(
+            simulation, queued_gang, needs, empty=empty, brief=brief, within=within
+        )
     answer: dict[str, Assignment] | tuple[str, Misfit] = simulation.placement_cache[key]
     return answer
 
@@ -111,12 +118,19 @@ def has_places(
 
 
 def _capacity(
-    simulation: AdmissionSimulation, queued_gang: QueuedGang, flavor: str, *, empty: bool = False
+    simulation: AdmissionSimulation,
+    queued_gang: QueuedGang,
+    flavor: str,
+    *,
+    empty: bool = False,
+    within: tuple[Path, ...] = (),
 ) -> CapacitySnapshot:
     """The capacity snapshot of the nodes that a gang may use."""
     supply = simulation.overlay.supply(flavor, empty=empty)
-    kept = None if empty else simulation.reserved_domain(queued_gang, flavor)
-    return supply if kept is None else without_domain(supply, kept)
+    if within:
+        return in_domains(supply, within)
+    kept = () if empty else simulation.reserved_domains(queued_gang, flavor)
+    return in_domains(supply, kept, inverted=True) if kept else supply
 
 
 def _is_fresh(
@@ -137,6 +151,7 @@ def _find(
     *,
     empty: bool,
     brief: bool = False,
+    within: tuple[Path, ...] = (),
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     found: dict[str, Assignment] = {}
     taken: list[PlacedPods] = []
@@ -144,7 +159,7 @@ def _find(
     for placement_need in needs:
         if placement_need.grows and not empty:
             _free_current(simulation, placement_need, -1)
-        answer = _place(simulation, queued_gang, placement_need, empty=empty, brief=brief)
+        answer = _place(simulation, queued_gang, placement_need, empty=empty, brief=brief, within=within)
         if placement_need.grows and not empty:
             _free_current(simulation, placement_need, 1)
         if answer.misfit is not None:
@@ -168,10 +183,11 @@ def _place(
     *,
     empty: bool,
     brief: bool,
+    within: tuple[Path, ...] = (),
 ) -> Placement:
     """Place the pod sets of one flavor: in domains with capacity, zones that align, and nodes that bind."""
     columns = simulation.overlay.columns(placement_need.flavor, empty=empty)
-    supply = _capacity(simulation, queued_gang, placement_need.flavor, empty=empty)
+    supply = _capacity(simulation, queued_gang, placement_need.flavor, empty=empty, within=within)
     answer = partial(_answer, simulation, queued_gang, placement_need, brief)
     lifted, held = placement_need.grows and not queued_gang.failed_nodes, placement_need.current
     rooms = None if held else simulation.rooms_of(placement_need.flavor)

@@ -46,7 +46,9 @@ class AdmissionSimulation:
     profile: Profile
     now: float
     closed: frozenset[str] = frozenset()  # queues that admit no gang at present
-    reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
+    reserved: Mapping[str, Reservation] = field(default_factory=dict)  # domains, by topology
+    reserved_quota: Mapping[str, Reservation] = field(default_factory=dict)  # by queue
+    backfilled: dict[str, dict[Cell, int]] = field(default_factory=dict)  # by queue, at first
     loads: dict[Ref, GangLoad] = field(default_factory=dict)
     # placements in the empty or unchanged cluster, by shape
     placement_cache: dict[object, Any] = field(default_factory=dict)
@@ -68,10 +70,39 @@ class AdmissionSimulation:
         ref = replace(queued_gang.gang.source, name=queued_gang.replaces) if queued_gang.replaces else None
         return next((gangs[ref] for gangs in self.admitted.values() if ref in gangs), None) if ref else None
 
-    def reserved_domain(self, queued_gang: QueuedGang, flavor: str) -> Path | None:
-        """A domain of the flavor's topology that is reserved for a gang before this one."""
+    def reserved_domains(self, queued_gang: QueuedGang, flavor: str) -> tuple[Path, ...]:
+        """The domains of the flavor's topology that are reserved for a gang before this one."""
         reservation = self.reserved.get(self.flavors[flavor].topology)
-        return reservation.domain if reservation is not None and reservation.excludes(queued_gang) else None
+        return reservation.domains if reservation is not None and reservation.excludes(queued_gang) else ()
+
+    def set_aside_reserved(self, queued_gang: QueuedGang, queue: str) -> None:
+        """Count free quota that is reserved for gangs before this one as used.
+
+        Gangs of the same queue that started ahead of their turn use only what the reservation leaves over, so
+        that it is covered once the others have ended. Other queues leave alone the queue's own quota.
+        """
+        for owner_queue, reservation in self.reserved_quota.items():
+            account = self.quota_tree.queues.get(owner_queue)
+            if account is None or not reservation.excludes(queued_gang):
+                continue
+            quota: dict[Cell, int] = {}
+            for cell, amount in reservation.capacity.quota.items():
+                used, available = account.usage.get(cell, 0), account.available(cell)
+                if owner_queue == queue:
+                    left = used + available - amount - self._backfilled(owner_queue, reservation).get(cell, 0)
+                    quota[cell] = available - min(max(left, 0), available)
+                else:
+                    quota[cell] = max(min(amount, account.quota(cell).nominal - used), 0)
+            self.apply(owner_queue, GangLoad(quota))
+
+    def _backfilled(self, queue: str, reservation: Reservation) -> Mapping[Cell, int]:
+        """What gangs of the queue use that come after the owner of its reservation."""
+        if queue not in self.backfilled:
+            total = self.backfilled[queue] = dict[Cell, int]()
+            for queued_gang in filter(reservation.precedes, self.admitted.get(queue, {}).values()):
+                for cell, amount in self.load_of(queued_gang).quota.items():
+                    total[cell] = total.get(cell, 0) + amount
+        return self.backfilled[queue]
 
     def account(self, queue: str) -> QuotaAccount:
         return self.quota_tree.queues[queue]

@@ -8,7 +8,7 @@ from bayplan.model.gang import Ref
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.removals import fewest_victims_first
-from bayplan.scheduling.attempt.gang import AttemptRequest, attempt
+from bayplan.scheduling.attempt.gang import AttemptRequest, attempt, is_single_pod
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.preemption.search import PreemptionSearch
 from bayplan.scheduling.preemption.trial import PreemptionTrial
@@ -57,15 +57,31 @@ class BackfillReservation:
     def reserve(self, request: AttemptRequest) -> tuple[str, ...]:
         """The nodes to reserve for a gang from now on.
 
-        None if it is not pending long enough, or another gang has the reservation.
+        None if it is not pending long enough, or a gang of at least its priority has the reservation.
         """
-        candidate, after = request.candidate, self.preemption.profile.keep_after_seconds
-        ref = candidate.spec.source
-        if after <= 0 or self.now - candidate.since < after or self.reserved_for not in (None, ref):
+        candidate, ref, priority = (
+            request.candidate,
+            request.candidate.spec.source,
+            priority_of(request.candidate),
+        )
+        due = self.due(candidate)
+        if due is None or due > self.now:
             return ()
-        self.reserved_for = ref
+        if self.reserved_for not in (None, ref) and priority <= self.priority:
+            return ()
+        self.reserved_for, self.priority = ref, priority
         before = self.snapshot.reserved[1] if self.snapshot.reserved is not None else frozenset()
-        return nodes_to_reserve(self.preemption, request, priority_of(candidate), before)
+        return nodes_to_reserve(self.preemption, request, priority, before)
+
+    def due(self, candidate: SchedulingCandidate) -> float | None:
+        """From when on the gang may have a reservation; None: never."""
+        after = self.preemption.profile.keep_after_seconds
+        return None if after <= 0 else candidate.since + after
+
+    def retry_at(self, candidate: SchedulingCandidate) -> float | None:
+        """When to try a gang again for its reservation; None if events are enough."""
+        due = self.due(candidate)
+        return due if due is not None and due > self.now and not is_single_pod(candidate) else None
 
 
 def _priority_of(gang: Ref, snapshot: SchedulingSnapshot) -> int:

@@ -129,7 +129,9 @@ class BindingCycle:
             self.builder.make_room(request, preemption, result, whole=not is_single_pod(candidate))
             return
         rejection = replace(
-            rejection_for(RejectionReason.NO_CAPACITY, request, result), preemption=preemption.outcome
+            rejection_for(RejectionReason.NO_CAPACITY, request, result),
+            preemption=preemption.outcome,
+            retry_at=self.builder.reservation.retry_at(candidate),
         )
         if equivalence is not None and self.builder.reservation.unreserved_nodes is None:
             self.rejections[equivalence] = rejection

@@ -102,11 +102,15 @@ class FairShareCycle:
         request = _request_for(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.non_preemptible else None
         if excess is not None:
-            self._reject(request, Rejection(RejectionReason.OVER_QUOTA, spec.minimum, excess=excess))
+            rejection = Rejection(RejectionReason.OVER_QUOTA, spec.minimum, excess=excess)
+            self._reject(request, rejection, self._reserve(turn, request))
             return
         excess = self.accounts.beyond_limit(turn.queue, turn.amounts)
         if excess is not None:
             self._postpone(_Late(turn, request, AttemptResult(), None, excess))
+            return
+        if self._takes_reserved(turn):
+            self._reject(request, rejection_for(RejectionReason.RESERVED, request, AttemptResult()))
             return
         priority = priority_of(turn.candidate)
         builder.nominations.respect(LOWEST_PRIORITY)
@@ -127,6 +131,33 @@ class FairShareCycle:
             self._reject(request, rejection_for(RejectionReason.RESERVED, request, result))
         elif not self._waits_for_victims(turn, request, result, allowed_nodes):
             self._postpone(_Late(turn, request, result, allowed_nodes))
+
+    def _takes_reserved(self, turn: FairTurn) -> bool:
+        """Whether quota or limits would no longer suffice for the gang with the backfill reservation."""
+        owner = self.builder.snapshot.reserved_candidate
+        if owner is None or not owner.pending or turn.candidate.spec.source == owner.spec.source:
+            return False
+        if priority_of(turn.candidate) > priority_of(owner):
+            return False
+        kept, spec = turn_of(owner, 0), owner.spec
+        if self.accounts.missing(kept.queue) is not None:
+            return False
+        self.accounts.take(turn.queue, turn.amounts, lasting=turn.candidate.spec.non_preemptible)
+        excess = self.accounts.beyond_limit(kept.queue, kept.amounts)
+        if excess is None and spec.non_preemptible and turn.candidate.spec.non_preemptible:
+            excess = self.accounts.beyond_quota(kept.queue, kept.amounts)
+        self.accounts.take(turn.queue, turn.amounts, lasting=turn.candidate.spec.non_preemptible, sign=-1)
+        return excess is not None
+
+    def _reserve(self, turn: FairTurn, request: AttemptRequest) -> tuple[str, ...]:
+        """The nodes to reserve for a gang; none for one that exceeds the share of its queue by itself."""
+        lasting = turn.candidate.spec.non_preemptible
+        fair = (
+            self.accounts.within_share(turn.queue, turn.amounts)
+            if turn.grows
+            else self.accounts.could_hold(turn.queue, turn.amounts, lasting=lasting)
+        )
+        return self.builder.reservation.reserve(request) if fair else ()
 
     def _postpone(self, late: _Late) -> None:
         """Try this gang again after the others, which respect its claims meanwhile."""
@@ -211,14 +242,17 @@ class FairShareCycle:
 
     def _reject_late(self, late: _Late) -> None:
         fair = self.accounts.within_share(late.turn.queue, late.turn.amounts)
-        retry_at = self.preemption.retry_at if self.preemption.retry_at < inf else None
+        reservable = self.builder.reservation.retry_at(late.turn.candidate)
+        soonest = min(self.preemption.retry_at, inf if reservable is None else reservable)
+        retry_at = soonest if soonest < inf else None
+        reserved_nodes = self._reserve(late.turn, late.request)
         wakeups = self._wakeups(late, fair)
         if late.excess is not None:
             minimum = late.turn.candidate.spec.minimum
             rejection = Rejection(
                 RejectionReason.OVER_LIMIT, minimum, excess=late.excess, retry_at=retry_at, wakeups=wakeups
             )
-            self._reject(late.request, rejection)
+            self._reject(late.request, rejection, reserved_nodes)
             return
         outcome = (
             PreemptionSearchOutcome.INSUFFICIENT
@@ -229,8 +263,6 @@ class FairShareCycle:
             outcome = PreemptionSearchOutcome.NOT_ALLOWED
         rejection = rejection_for(RejectionReason.NO_CAPACITY, late.request, late.result)
         rejection = replace(rejection, preemption=outcome, retry_at=retry_at, wakeups=wakeups)
-        # over its share, the gang gets no reservation
-        reserved_nodes = self.builder.reservation.reserve(late.request) if fair else ()
         self._reject(late.request, rejection, reserved_nodes)
 
     def _wakeups(self, late: _Late, fair: bool) -> frozenset[FairShareWakeup]:

@@ -132,6 +132,19 @@ class Accounts:
                     return QuotaExcess(name, resource, quota, used, request)
         return None
 
+    def could_hold(self, queue: str, amounts: Mapping[str, int], *, lasting: bool = False) -> bool:
+        """Whether the amounts alone are within the share of the queue, and within all limits above it.
+
+        Then they fit once other gangs of the queue have ended. Lasting amounts must be within quota, too.
+        """
+        share = self.shares[queue]
+        if any(amounts.get(r, 0) > share.get(r, 0) for r in self.resources):
+            return False
+        said = [self.queues[name].entitlements for name in self.path_up(queue)]
+        bounds = [(r, each.get(r, NOTHING_SAID).limit) for each in said for r in self.resources]
+        bounds += [(r, each.get(r, NOTHING_SAID).quota) for each in said for r in self.resources if lasting]
+        return all(bound is None or amounts.get(r, 0) <= bound for r, bound in bounds)
+
     def within_share(self, queue: str, amounts: Mapping[str, int]) -> bool:
         """Whether the queue's usage with these amounts stays within its fair share of every resource."""
         share, use = self.shares[queue], self.use[queue]

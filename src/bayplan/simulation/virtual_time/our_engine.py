@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bayplan.model.change import GangSpecLost, GangSpecSeen, NodeSeen, PodLost, PodSeen, TopologySeen
+from bayplan.model.change import (
+    FairQueueSeen,
+    GangSpecLost,
+    GangSpecSeen,
+    NodeSeen,
+    PodLost,
+    PodSeen,
+    TopologySeen,
+)
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.node_rules import ANY_NODE, NodeRules, NodeSelectorTerm, Requirement
@@ -13,6 +21,7 @@ from bayplan.model.plan import Bind, PreemptPod
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
+from bayplan.model.quota import FairQueue
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.simulation.traces.cluster_shapes import LEVELS, RACK
 from bayplan.simulation.traces.workload import CPU, GPU_MODEL, MEMORY, TraceJob
@@ -25,15 +34,17 @@ SIMULATED = Topology("simulated", (*LEVELS, HOSTNAME))
 
 
 class OurEngine:
-    """Every job is a gang, also a job of one pod."""
+    """Every job is a gang, also a job of one pod; in the fair-share queue of its owner, if there is one."""
 
-    def __init__(self, nodes: Iterable[Node], profile: Profile) -> None:
+    def __init__(self, nodes: Iterable[Node], profile: Profile, queues: Sequence[FairQueue] = ()) -> None:
         self.profile = profile
         self.state = SchedulingState(profile.heal_seconds)
         self.nodes = {node.name: node for node in counted(nodes)}
         if any(RACK in node.labels for node in self.nodes.values()):
             self.state.apply(TopologySeen(SIMULATED))
         self.state.apply_all(map(NodeSeen, self.nodes.values()))
+        self.queues = {queue.name for queue in queues}
+        self.state.apply_all(map(FairQueueSeen, queues))
         self.jobs: dict[Ref, TraceJob] = {}
         self.pods: dict[Ref, tuple[Pod, ...]] = {}
         self.attempts: dict[str, int] = {}  # how often each job was submitted
@@ -51,6 +62,7 @@ class OurEngine:
             priority=job.priority,
             disrupt_together=True,
             locality=job.locality,
+            queue=job.owner if job.owner in self.queues else "",
             created=now,
             uid=uid,
         )

@@ -50,7 +50,8 @@ class AdmissionSnapshot:
     admitted: Mapping[str, Mapping[Ref, QueuedGang]]
     inactive_queues: frozenset[str]
     heads: tuple[QueueHead, ...]
-    reservations: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)  # of domains, by topology
+    quota_reservations: Mapping[str, Reservation] = field(default_factory=dict)  # of quota, by queue
     usage: Mapping[Ref, GangUsage] = field(default_factory=dict)
     known: KnownRows | None = None  # a cache of derived rows
     numa: Mapping[str, NumaStock] = field(default_factory=dict)  # by topology; empty without NUMA reports

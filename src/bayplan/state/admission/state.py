@@ -313,7 +313,7 @@ class AdmissionState:
             self.usage.by_queue,
             frozenset(self.inactive_queues()),
             tuple(heads),
-            dict(self.reservations.by_topology),
+            dict(self.reservations.by_topology), dict(self.reservations.by_queue),
             self.usage.by_gang, self.usage.known,
             self.numa.stocks(supplies),
             self.binding.view(),

@@ -64,6 +64,7 @@ class SchedulingSnapshot:
     taken: Mapping[Ref, str] = field(default_factory=dict)  # gangs with a slot on a node that others took
     reserved: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
     reserved_priority: int | None = None  # priority of that gang
+    reserved_candidate: SchedulingCandidate | None = None  # that gang, if it is in a fair-share queue
     fair: FairView | None = None  # fair-share usage of the queues
     departed: tuple[PodKey, ...] = ()  # pods that are gone or finished and still hold devices
 
@@ -114,8 +115,18 @@ class SnapshotBuilder:
             taken=store.claims.taken(without_zones),
             reserved=kept,
             reserved_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
+            reserved_candidate=self._reserved_in_queue(now),
             fair=store.fair.view(),
             departed=tuple(store.departed()),
+        )
+
+    def _reserved_in_queue(self, now: float) -> SchedulingCandidate | None:
+        """The gang with a backfill reservation, if it is in a fair-share queue."""
+        gang = self.store.gang_states.get(self.gangs.reserved[0]) if self.gangs.reserved is not None else None
+        return (
+            self._candidate(gang, now)
+            if gang is not None and gang.spec is not None and gang.spec.queue
+            else None
         )
 
     def _reported_zones(self) -> NumaSnapshot | None:

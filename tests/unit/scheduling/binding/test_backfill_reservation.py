@@ -9,7 +9,7 @@ from bayplan.model.pod_spec import PodAffinity, PodAffinityTerm, Selector
 from bayplan.model.profile import Profile
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.scheduling.attempt.gang import request_for
-from bayplan.scheduling.binding.backfill_reservation import nodes_to_reserve
+from bayplan.scheduling.binding.backfill_reservation import BackfillReservation, nodes_to_reserve
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.search import PreemptionSearch
 from tests.support.gang_snapshots import candidate, charter, cpu_node, cpu_pod, decide, lone, look, ref, shape
@@ -39,3 +39,16 @@ def test_a_pod_in_the_slot_of_an_admitted_gang_is_bound_although_its_node_is_res
         reserved=(ref("large"), frozenset({"a"})), reserved_priority=0, claims={queued.key: (queued, "a")},
     )  # fmt: skip
     assert decide(seen).binds == {"queued": "a"}
+
+
+def test_a_gang_of_higher_priority_takes_the_reservation_over_and_an_equal_one_does_not() -> None:
+    """Otherwise it would starve until the gang of lower priority has started."""
+    running = [cpu_pod("a-1", 4, on="a")]
+    for priority, expected in ((1, ("a",)), (0, ())):
+        waits = candidate(charter("g", 1, priority=priority), [cpu_pod("g-0", 4, gang="g")])
+        seen = look(
+            [cpu_node("a", 4)], running, waits, reserved=(ref("other"), frozenset({"a"})), reserved_priority=0
+        )
+        with NodeOverlay(seen.filter_input) as floor:
+            search = PreemptionSearch(PreemptionContext(seen, Profile(keep_after_seconds=1.0), floor))
+            assert BackfillReservation(search, now=1e9).reserve(request_for(waits)) == expected
