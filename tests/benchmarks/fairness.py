@@ -24,7 +24,6 @@ from tests.support.streams import PATHS, StreamRun, large_gang, run_stream, stre
 HOSTS = parse_shape("4x4 gpu=8")
 PLOT = Path("docs/images/fairness.png")
 LARGE = "large"
-LOAD = 1.0  # of the small gangs alone
 
 
 def waits(run: StreamRun, *, large: bool) -> list[float]:
@@ -60,6 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hours", type=float, default=5.0, help="how long the stream lasts")
+    parser.add_argument("--load", type=float, default=1.0, help="of the small gangs alone")
     parser.add_argument("--plot", type=Path, default=PLOT, help="where the plot is written")
     asked = parser.parse_args()
     collect_rarely()
@@ -68,7 +68,7 @@ def main() -> int:
     head = f"{'p50':>8} {'p95':>8} {'max':>8}"
     print(f"{'waiting of small gangs | of large gangs':<40} {head} |{head} |  bound | in use")
     for path in PATHS:
-        trace = stream(HOSTS, asked.seed, asked.hours, large, load=LOAD * path.share)
+        trace = stream(HOSTS, asked.seed, asked.hours, large, load=asked.load * path.share)
         without, kept = (run_stream(path, HOSTS, trace, reserve=reserve) for reserve in (False, True))
         found[path.name] = without, kept
         print(row(path.name, without), row(f"{path.name}, with reservation", kept), sep="\n", flush=True)
