@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.core.simulation import SimulationRun
 from bayplan.simulator.jobs.run import JobsSimulation
@@ -65,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = range(options.first, options.first + options.seeds)
     runs = [(play, seed, options.throw) for play in plays for seed in seeds]
     reports = []
-    with multiprocessing.Pool(max(options.processes, 1)) as pool:
+    with multiprocessing.Pool(max(options.processes, 1), prepare_process) as pool:
         for report in pool.imap_unordered(_run, runs, chunksize=4):
             reports.append(report)
             if report.violations:
@@ -80,6 +81,11 @@ def main(arguments: list[str] | None = None) -> int:
         f"{sum(sum(one.faults.values()) for one in reports):,} faults injected, {sum(failed)} violations"
     )
     return 1 if any(failed) else 0
+
+
+def prepare_process() -> None:
+    """Settings of a process that does nothing but run seeds."""
+    collect_rarely()
 
 
 def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> SeedReport:

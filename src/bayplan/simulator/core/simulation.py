@@ -61,6 +61,7 @@ class SimulationRun(ABC):
         self.store = new_simulated_store(lambda: self.now, ids, gang_api)
         self.journal = PlanObserver(self._on_plan)
         self.writes: list[bytes] = []
+        self._lists: dict[str, tuple[int, list[Object]]] = {}  # by plural, at which version of the store
         self.busy = True
         self.waits = False  # for the outcome of a write, which may have changed nothing
         self.error_injection: ErrorInjection | None = None
@@ -157,8 +158,12 @@ class SimulationRun(ABC):
         return FakeControllerManager(EmbeddedBackend(self.store))
 
     def listed(self, plural: str) -> list[Object]:
-        """All objects of a kind in the store."""
-        return self.store.list(self.kinds[plural]).items
+        """All objects of a kind in the store; checkers ask for the same lists, and change none."""
+        version, items = self._lists.get(plural, (0, []))
+        if version != self.store.version:
+            items = self.store.list(self.kinds[plural]).items
+            self._lists[plural] = (self.store.version, items)
+        return items
 
     def occurs(self, name: str) -> bool:
         """Whether a fault happens now, by its probability."""

@@ -54,7 +54,7 @@ class JobGangChecker:
             if name:
                 violations = self._check_gang(workloads.get(name), gang_pods, now)
                 yield from (f"gang {name}: {one}" for one in violations)
-        yield from over_committed(objects("nodes"), [_as_bound(pod) for pod in pods if is_ungated(pod)])
+        yield from over_committed(objects("nodes"), [pod for pod in pods if is_ungated(pod)], _node_asked_for)
         yield from self._restored([*objects("jobs"), *objects("jobsets")])
         self.ungated = {pod["metadata"]["uid"] for pod in pods if is_ungated(pod)}
 
@@ -169,11 +169,10 @@ def pod_set_of(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get(POD_SET, ""))
 
 
-def _as_bound(pod: Object) -> Object:
-    """The pod as if it were already bound to the node of its selector."""
+def _node_asked_for(pod: Object) -> str:
+    """The node of a pod, also if it is not bound yet to the node of its selector."""
     spec = pod["spec"]
-    conditions = (spec.get("nodeSelector") or {}).get(HOSTNAME, "")
-    return {**pod, "spec": {**spec, "nodeName": spec.get("nodeName") or conditions}}
+    return str(spec.get("nodeName") or (spec.get("nodeSelector") or {}).get(HOSTNAME, ""))
 
 
 def _differs(one: object, other: object, path: str = "spec") -> str:
