@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.backends.fake_controllers.objects import is_terminating
@@ -46,6 +46,13 @@ class GroupView:
     shared_domains: list[SharedDomain] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
 
+    def without_pods(self) -> GroupView:
+        """The same group, to which pods can be added."""
+        return GroupView(
+            self.name, self.uid, self.known, self.queue, self.priority, self.non_preemptible, self.invalid,
+            self.minimums, self.shared_domains,
+        )  # fmt: skip
+
     def leaf_of(self, pod: Object) -> str:
         """The leaf of a pod."""
         value = (pod["metadata"].get("labels") or {}).get(names.SUB_GROUP_NAME, NO_SUB_GROUP)
@@ -76,7 +83,7 @@ def group_of(pod: Object) -> str:
 def group_views(objects: List) -> dict[str, GroupView]:
     """All groups with their pods, including groups whose object does not exist."""
     views = {
-        group["metadata"]["name"]: replace(_group_view(group), pods=[])
+        group["metadata"]["name"]: _group_view(group).without_pods()
         for group in objects("groups")
         if not is_terminating(group)
     }
