@@ -16,9 +16,10 @@ from bayplan.backends.fake_controllers.manifests import RACK, job
 from bayplan.cli.commands.main import main
 from bayplan.cli.live.state import ClusterTarget
 from bayplan.cli.planning.defragmentation import RoomOptions, defragmentation, read_fragmented
-from bayplan.cli.running.defragment_standing import StandingDefragmentation
+from bayplan.cli.running.defragment_standing import DefragmentSearch, StandingDefragmentation
 from bayplan.cli.running.defragment_steps import PlanExecution, StepSettings
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
+from bayplan.dialects.kube.encode.binding import EVENTS
 from bayplan.dialects.kube.encode.move_marks import PLAN, UNTIL
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.runtime.core.clock import SystemClock
@@ -106,6 +107,13 @@ def test_the_moves_are_made_and_nothing_is_left_behind(hall: Hall) -> None:
     assert (again["fits"], again["moves"], again["slotsBefore"]) == (True, [], 1)
     assert sum(len(hall.hosts(name)) for name in ("one", "two", "pair")) == 4
     assert left_behind(hall) == []
+    with hall.cluster.lock:
+        events = [one for one in hall.cluster.store.list(EVENTS).items if one["reason"] == "Defragmented"]
+    moved = plan["moves"][0]["gang"].rpartition("/")[2]
+    assert [one["involvedObject"]["kind"] + "/" + one["involvedObject"]["name"] for one in events] == [
+        f"Job/{moved}"
+    ]
+    assert events[0]["message"].startswith(f"All pods of the gang were evicted to make room for {RACKFUL}. ")
 
 
 def execution(hall: Hall) -> PlanExecution:
@@ -195,11 +203,14 @@ def test_a_standing_defragmentation_makes_room_for_a_gang_that_waits_and_keeps_t
     hall.cluster.submit(job("wide", 2, 4, {"kueue.x-k8s.io/podset-required-topology": RACK}, 3600))
     until(lambda: len(hall.pods("wide-")) == 2)
     told: list[str] = []
+    searches: list[DefragmentSearch] = []
 
     def standing(policy: DefragmentPolicy) -> StandingDefragmentation:
         target = ClusterTarget(hall.kubeconfig, None, None, SystemClock())
         rules = CostRules(restart=0, assumed_checkpoint=0)
-        return StandingDefragmentation(target, policy, rules, StepSettings("test", 20.0), told.append)
+        return StandingDefragmentation(
+            target, policy, rules, StepSettings("test", 20.0), told.append, searches.append
+        )
 
     patient = standing(DefragmentPolicy(waits=3600.0))
     assert patient.round() is False and told == []
@@ -213,6 +224,7 @@ def test_a_standing_defragmentation_makes_room_for_a_gang_that_waits_and_keeps_t
     assert told[-1] == "default/wide: there is room now"
     until(lambda: len(hall.hosts("wide")) == 2)
     assert eager.round() is False
+    assert [(one.result, one.moved) for one in searches] == [("no_moves", 0), ("moved", 1)]
     assert left_behind(hall) == []
 
 

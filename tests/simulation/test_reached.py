@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.simulator import reach
 from bayplan.simulator.__main__ import PLAYS, run_seed
+from bayplan.simulator.core import reach
 
 FEW_SEEDS, SEEDS = 2, 20
 

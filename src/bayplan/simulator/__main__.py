@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bayplan.runtime.process.gc_tuning import collect_rarely
-from bayplan.simulator import reach
+from bayplan.simulator.core import reach
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.core.simulation import SimulationRun
 from bayplan.simulator.jobs.run import JobsSimulation

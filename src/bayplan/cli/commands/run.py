@@ -264,7 +264,7 @@ def _schedule(
     if election is not None:
         ready["leader"] = health.leading(clock, election.is_leader)
     if DEFRAGMENT in options.roles:
-        moves = open_moves(options.passed_on, election, clock)
+        moves = open_moves(options.passed_on, election, clock, metrics)
         shutdown.opened("the moves of gangs", lambda _: moves.stop())
     server = _probes(alive, ready, metrics, options)
     shutdown.opened("the probes", lambda _: server.stop())

@@ -5,6 +5,7 @@ A search reads the whole cluster and takes seconds of CPU, which the loop must n
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -15,9 +16,11 @@ from pathlib import Path
 import click
 
 from bayplan.cli.config.options import configuration_file
+from bayplan.cli.running.defragment_standing import DefragmentSearch
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.process.election import Election
 from bayplan.runtime.telemetry import logs
+from bayplan.runtime.telemetry.metrics import Metrics
 
 DEFRAGMENT = "defragment"
 CHECK_SECONDS = 0.5
@@ -44,14 +47,32 @@ def check_defragment(roles: frozenset[str], loops: frozenset[str], *, shadow: bo
         raise click.UsageError(f"the role defragment runs in the leader; name {others} beside it in --roles")
 
 
-def open_moves(options: Sequence[str], election: Election | None, clock: Clock) -> DefragmentProcess:
+def open_moves(
+    options: Sequence[str], election: Election | None, clock: Clock, metrics: Metrics
+) -> DefragmentProcess:
     """Run the role in this replica, while it leads."""
 
     def leads_until() -> float:
         return clock.monotonic() + UNELECTED_SECONDS if election is None else election.until()
 
     command = [sys.executable, "-m", "bayplan.cli.running.defragment_role", *options]
-    return DefragmentProcess(command, leads_until, clock, logs.logger(DEFRAGMENT).warning)
+    log = logs.logger(DEFRAGMENT)
+    return DefragmentProcess(command, leads_until, clock, log.warning, search_counter(metrics))
+
+
+def search_counter(metrics: Metrics) -> Callable[[str], None]:
+    """Counts what the process reports, line by line."""
+    log = logs.logger(DEFRAGMENT)
+
+    def count(line: str) -> None:
+        try:
+            found = DefragmentSearch(**json.loads(line))
+        except (ValueError, TypeError):
+            log.warning("the process of the role defragment wrote a line that is no report", line=line)
+            return
+        metrics.searched_moves(found.result, found.moved, found.lost_gpu_hours)
+
+    return count
 
 
 class DefragmentProcess:
@@ -63,10 +84,14 @@ class DefragmentProcess:
         leads_until: Callable[[], float],
         clock: Clock,
         note: Callable[[str], None],
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`leads_until` is a moment of the monotonic clock; one in the past means that others may lead."""
+        """`leads_until` is a moment of the monotonic clock; one in the past means that others may lead.
+
+        `report` gets each line that the process writes.
+        """
         self._command, self._leads_until = command, leads_until
-        self._clock, self._note = clock, note
+        self._clock, self._note, self._report = clock, note, report
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=DEFRAGMENT, daemon=True)
         self._thread.start()
@@ -90,9 +115,12 @@ class DefragmentProcess:
         process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,  # Ctrl-C is for this process, which then ends the other one
         )
+        reader = threading.Thread(target=self._read_reports, args=(process,), daemon=True)
+        reader.start()
         while process.poll() is None and self._leads() and not self._stop.wait(CHECK_SECONDS):
             self._grant(process)
         if process.poll() is None:
@@ -103,9 +131,16 @@ class DefragmentProcess:
                 " it is started again"
             )
             self._stop.wait(AGAIN_SECONDS)
+        reader.join()
         assert process.stdin is not None
         with suppress(OSError):  # a line that the process did not read any more
             process.stdin.close()
+
+    def _read_reports(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                self._report(line)
 
     def _grant(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None

@@ -1,17 +1,20 @@
 """The process of the role defragment: rounds of moves while the replica that started it leads.
 
 Each line of standard input is a moment of the monotonic clock until which the process may write. When the
-input ends, so does the process.
+input ends, so does the process. Each line of standard output is what became of a search, for the metrics of
+the replica.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
 import sys
 import threading
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -21,6 +24,7 @@ from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.live.state import ClusterTarget
 from bayplan.cli.running.defragment_standing import (
     ROLE_PREFIX,
+    DefragmentSearch,
     ended_by_signal,
     stand,
     standing_defragmentation,
@@ -49,6 +53,10 @@ class GrantedLeadership:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _report(search: DefragmentSearch) -> None:
+    click.echo(json.dumps(asdict(search)))
+
+
 @click.command()
 @takes_cluster
 @takes_configuration
@@ -63,7 +71,7 @@ def main(
     leadership = GrantedLeadership(clock)
     target = ClusterTarget(kubeconfig, context, None, clock, settings, leadership.holds)
     name = f"{ROLE_PREFIX}{secrets.token_hex(4)}"
-    standing = standing_defragmentation(target, settings.defragmentation, name, log.info)
+    standing = standing_defragmentation(target, settings.defragmentation, name, log.info, _report)
     try:
         with ended_by_signal():
             threading.Thread(target=leadership.follow, args=(sys.stdin,), daemon=True).start()

@@ -43,6 +43,19 @@ class GangWithoutRoom:
         return f"{self.ref.namespace}/{self.ref.kind.lower()}/{shown_name(self.ref)}"
 
 
+@dataclass(frozen=True, slots=True)
+class DefragmentSearch:
+    """What became of one search for moves."""
+
+    result: str  # one of SEARCH_RESULTS
+    moved: int = 0
+    lost_gpu_hours: float = 0.0
+
+
+HOUR = 3600.0
+SEARCH_RESULTS = ("moved", "stopped", "no_moves", "not_worth_it", "over_budget")
+Report = Callable[[DefragmentSearch], None]
+
 ROLE_PREFIX = "role-"
 """Plans of the role begin so. Only the leader runs it: marks of its other plans were left behind."""
 
@@ -57,8 +70,10 @@ class StandingDefragmentation:
         costs: CostRules,
         settings: StepSettings,
         say: Say,
+        report: Report = lambda search: None,
     ) -> None:
         self.target, self.policy, self.costs, self.settings, self.say = target, policy, costs, settings, say
+        self.report = report
         self.budget = MoveBudget(policy)
         self.rounds = 0
         self._waits_for = ""  # the plan of another run, which was told
@@ -104,6 +119,7 @@ class StandingDefragmentation:
                 answer = defragmentation(read_fragmented(live, options))
         except click.ClickException as gone:  # it may have started since
             self.say(f"{name}: no moves: {gone.message}")
+            self.report(DefragmentSearch("no_moves"))
             return False
         plan = answer.found
         if not isinstance(plan, DefragmentPlan) or not plan.moves:
@@ -112,19 +128,25 @@ class StandingDefragmentation:
                 if not isinstance(plan, DefragmentPlan)
                 else f"{name}: fits"
             )
+            self.report(DefragmentSearch("no_moves"))
             return False
         gpus = sum(accelerators(pod.amounts) for pod in answer.cluster.room.request.pods)
         worth = self.policy.cost_below(gpus, now - gang.since)
         what = f"{counted(len(plan.moves), 'move')}, {hours(plan.lost)} GPU-hours done again"
         if plan.lost >= worth:
             self.say(f"{name}: {what}: not worth it before it has waited longer")
+            self.report(DefragmentSearch("not_worth_it"))
             return False
         if not self.budget.spend(len(plan.moves), plan.lost, now):
             self.say(f"{name}: {what}: more than the budget has left")
+            self.report(DefragmentSearch("over_budget"))
             return False
         self.say(f"{name}: {what}")
         settings = replace(self.settings, name=f"{self.settings.name}-{self.rounds}")
-        stopped = PlanExecution(self.target, options, settings, self.say).run(plan)
+        execution = PlanExecution(self.target, options, settings, self.say)
+        stopped = execution.run(plan)
+        lost = sum(move.gang.lost for move in plan.moves[: execution.moved]) / HOUR
+        self.report(DefragmentSearch("stopped" if stopped else "moved", execution.moved, lost))
         self.say(f"{name}: {stopped or 'there is room now'}")
         return True
 
@@ -152,7 +174,11 @@ def _scheduled(scheduled: Scheduled) -> Iterator[GangWithoutRoom]:
 
 
 def standing_defragmentation(
-    target: ClusterTarget, limits: DefragmentSettings, name: str, say: Say
+    target: ClusterTarget,
+    limits: DefragmentSettings,
+    name: str,
+    say: Say,
+    report: Report = lambda search: None,
 ) -> StandingDefragmentation:
     """Rounds that keep to the limits of the configuration; `name` is the first part of the names of plans."""
     policy = DefragmentPolicy(
@@ -164,7 +190,9 @@ def standing_defragmentation(
         limits.least_run_seconds,
     )
     costs = CostRules(assumed_checkpoint=int(limits.checkpoint_seconds))
-    return StandingDefragmentation(target, policy, costs, StepSettings(name, limits.timeout_seconds), say)
+    return StandingDefragmentation(
+        target, policy, costs, StepSettings(name, limits.timeout_seconds), say, report
+    )
 
 
 def stand(standing: StandingDefragmentation, every: float) -> NoReturn:

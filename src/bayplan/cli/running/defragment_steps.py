@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
@@ -35,8 +36,10 @@ from bayplan.cli.running.defragment_writes import (
 from bayplan.dialects.api import Ended, Verb, Write
 from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
+from bayplan.dialects.kube.encode.binding import event_write
 from bayplan.dialects.kube.encode.holders import holder_pods
 from bayplan.dialects.kube.encode.move_marks import PlanMark
+from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.explanation.text import counted
 from bayplan.model.pod import Pod
 from bayplan.scheduling.defragment.problem import DefragmentPlan, MovableGang, Move
@@ -47,6 +50,7 @@ POLL_RATIO, POLL_SECONDS_MAX = 4.0, 15.0
 """Between two looks at a cluster, so many times as long as a look takes."""
 WAITS_PER_STEP, MARGIN_SECONDS = 3, 60.0
 """A step waits that often for at most the timeout: to evict, until the gang is gone, and until it runs."""
+EVENT_REASON = "Defragmented"
 Say = Callable[[str], None]
 
 
@@ -94,6 +98,7 @@ class PlanExecution:
     fenced: set[str] = field(default_factory=set)
     held: list[tuple[str, str]] = field(default_factory=list)  # namespace and name of pods that hold places
     stopped: GangSwitch | None = None  # the gang that has to be started again
+    moved: int = 0  # gangs that were evicted
 
     def run(self, plan: DefragmentPlan) -> str:
         """Make all moves; returns why it stopped before the end, or nothing."""
@@ -135,6 +140,8 @@ class PlanExecution:
                 frozenset(wire.metadata.uid for wire in cluster.scheduled.pods.values()),
             )
             self._evict(backend, move.gang)
+            self.moved += 1
+            written(backend, list(self._events(cluster, move.gang, where)))  # not needed for the plan
         self.say(f"{number}/{total} {title}: evicted")
         self._wait_gone(leaving)
         self._hand_over()
@@ -205,6 +212,19 @@ class PlanExecution:
                 require(refused, f"evict {gang_name(gang.ref)}")
             elif left:  # a budget has changed since the dry run: the gang is down, so its other pods follow
                 self.target.clock.sleep(POLL_SECONDS)
+
+    def _events(self, cluster: FragmentedCluster, gang: MovableGang, where: str) -> Iterator[Write]:
+        """An Event for each owner of pods of the gang, or for a pod without one."""
+        room = self.options.wanted or f"a gang of the size of one {self.options.level}"
+        message = (
+            f"All pods of the gang were evicted to make room for {room}."
+            f" They start again on: {where} (defragmentation plan {self.settings.name})."
+        )
+        when = timestamp(self.target.clock.wall())
+        wires = (cluster.scheduled.pods.get(pod.key) for pod in gang.pods)
+        about = {one["uid"]: one for one in map(_involved, filter(None, wires))}
+        for one in about.values():
+            yield event_write(one, EVENT_REASON, message, "Normal", when)
 
     def _wait_gone(self, leaving: _LeavingGang) -> None:
         old = {pod.uid for pod in leaving.gang.pods}
@@ -281,6 +301,22 @@ class PlanExecution:
 
 def _message(error: Exception) -> str:
     return error.message if isinstance(error, click.ClickException) else str(error)
+
+
+def _involved(wire: PodWire) -> dict[str, Any]:
+    """The object that people look at to see why a pod ended."""
+    meta = wire.metadata
+    for one in meta.owner_references or ():
+        if one.controller:
+            owner = {"apiVersion": one.api_version, "kind": one.kind, "name": one.name, "uid": one.uid}
+            return {**owner, "namespace": meta.namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": meta.name,
+        "uid": meta.uid,
+        "namespace": meta.namespace,
+    }
 
 
 def _owner(wire: PodWire | None) -> str:

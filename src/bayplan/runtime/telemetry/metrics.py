@@ -118,6 +118,16 @@ class Metrics:
             "bayplan_certificate_expiry_timestamp_seconds", "Expiry of the webhook certificate."
         )
 
+        self._searches = Children(
+            self._counter(
+                "bayplan_defragment_searches", "Searches for moves that make room, by result.", "result"
+            )
+        )
+        self._moves = self._counter("bayplan_defragment_moves", "Gangs that were moved to make room.")
+        self._lost = self._counter(
+            "bayplan_defragment_lost_gpu_hours", "GPU-hours of work that moved gangs do again."
+        )
+
     # ── the loop ───────────────────────────────────────────────────────────────────────────────────
 
     def stepped(self, seconds: float, wall: float) -> None:
@@ -180,6 +190,12 @@ class Metrics:
         """A webhook responded."""
         self._reviews.of(review, resource, answer).inc()
         self._review.of(review).observe(seconds)
+
+    def searched_moves(self, result: str, moved: int, lost_gpu_hours: float) -> None:
+        """A search for moves that make room ended, and its moves were made."""
+        self._searches.of(result).inc()
+        self._moves.inc(moved)
+        self._lost.inc(lost_gpu_hours)
 
     def certificate_ends(self, wall: float) -> None:
         self._expiry.set(wall)

@@ -37,6 +37,10 @@ class CheckpointRules:
         return elapsed % self.interval + self.restart
 
 
+ROUND_SECONDS = 60.0
+"""Between two searches, as between two rounds of the role `defragment`."""
+
+
 class DefragmentingEngine:
     """The scheduler, and moves for the job that has waited longest for one domain."""
 
@@ -50,6 +54,7 @@ class DefragmentingEngine:
         self.engine, self.profile, self.policy = OurEngine(nodes, profile), profile, policy
         self.checkpoints = checkpoints or CheckpointRules()
         self.budget = MoveBudget(policy)
+        self.searched = float("-inf")  # when
         self.waiting: dict[str, float] = {}  # jobs that wait for one domain, and since when
 
     def submit(self, job: TraceJob, now: float) -> None:
@@ -93,10 +98,13 @@ class DefragmentingEngine:
 
     def _plan(self, now: float) -> DefragmentPlan | None:
         """Moves for the job that has waited longest, if they are worth it."""
+        if now - self.searched < ROUND_SECONDS:
+            return None
         due = [name for name, since in self.waiting.items() if self.budget.may_try(name, since, now)]
         if not due or not self.budget.has_moves(now):
             return None
         name = min(due, key=lambda one: (self.waiting[one], one))
+        self.searched = now
         self.budget.tried(name, now)
         ref = next(ref for ref, job in self.engine.jobs.items() if job.name == name)
         job, state = self.engine.jobs[ref], self.engine.state

@@ -88,7 +88,7 @@ def _rules(pod: Object) -> tuple[Any, Any]:
 
 def _missing_pod(leaf: str, pod: Object, hosts: FreeHosts) -> _MissingPod:
     nodes = tuple(name for name, node in hosts.nodes.items() if _may_use(pod, node))
-    requests = pod_requests(pod)
+    requests = dict(pod_requests(pod))
     return _MissingPod(leaf, requests, nodes, (leaf, tuple(sorted(requests.items())), nodes))
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from bayplan.cli.running.defragment_process import DefragmentProcess, check_defragment
+from bayplan.cli.running.defragment_process import DefragmentProcess, check_defragment, search_counter
 from bayplan.cli.running.defragment_role import GrantedLeadership
 from bayplan.runtime.core.clock import SystemClock, VirtualClock
+from bayplan.runtime.telemetry.metrics import Metrics
 
 CHILD = """
 import signal, sys
@@ -22,6 +23,8 @@ def ends(*_):
     sys.exit()
 signal.signal(signal.SIGTERM, ends)
 file.write("begins\\n")
+print('{"result": "moved", "moved": 2, "lost_gpu_hours": 1.5}', flush=True)
+print("no report", flush=True)
 for line in sys.stdin:
     file.write(line)
 """
@@ -39,7 +42,8 @@ def test_it_runs_while_the_replica_leads_and_is_ended_with_its_leadership(tmp_pa
     script.write_text(CHILD)
     told.write_text("")
     command = [sys.executable, str(script), str(told)]
-    made = DefragmentProcess(command, lambda: leads[0], SystemClock(), print)
+    reports: list[str] = []
+    made = DefragmentProcess(command, lambda: leads[0], SystemClock(), print, reports.append)
     try:
         assert told.read_text() == "", "another replica leads"
         leads[0] = time.monotonic() + 1000
@@ -52,6 +56,21 @@ def test_it_runs_while_the_replica_leads_and_is_ended_with_its_leadership(tmp_pa
         made.stop()
     lines = told.read_text().splitlines()
     assert [line for line in lines if line.isalpha()] == ["begins", "ends"] * 2
+    assert reports == ['{"result": "moved", "moved": 2, "lost_gpu_hours": 1.5}\n', "no report\n"] * 2
+
+
+def test_searches_are_counted_and_other_lines_are_not() -> None:
+    metrics = Metrics()
+    count = search_counter(metrics)
+    count('{"result": "moved", "moved": 2, "lost_gpu_hours": 1.5}\n')
+    count('{"result": "no_moves", "moved": 0, "lost_gpu_hours": 0.0}\n')
+    for line in ("no report\n", "[]\n", '{"result": "moved", "when": 1}\n', "\n"):
+        count(line)
+    text = metrics.text().decode()
+    assert 'bayplan_defragment_searches_total{result="moved"} 1.0' in text
+    assert 'bayplan_defragment_searches_total{result="no_moves"} 1.0' in text
+    assert "bayplan_defragment_moves_total 2.0" in text
+    assert "bayplan_defragment_lost_gpu_hours_total 1.5" in text
 
 
 def test_the_process_may_write_until_the_time_that_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:

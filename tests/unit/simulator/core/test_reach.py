@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from bayplan.simulator import __main__ as command
-from bayplan.simulator import reach
+from bayplan.simulator.core import reach
 from bayplan.simulator.core.report import SeedReport
 
 
@@ -46,7 +47,7 @@ def test_a_play_that_reaches_something_no_more_fails_and_says_what(
 ) -> None:
     expected = tmp_path / "reached.toml"
     expected.write_text('[gangs]\n"filter no such thing" = 1\n', encoding="utf-8")
-    monkeypatch.setattr(reach, "expected", lambda: reach.tomllib.loads(expected.read_text(encoding="utf-8")))
+    monkeypatch.setattr(reach, "expected", lambda: tomllib.loads(expected.read_text(encoding="utf-8")))
     record = tmp_path / "seeds.csv"
     asked = ["--play", "gangs", "--seeds", "1", "--processes", "1", "--record", str(record)]
     assert command.main(asked) == 0

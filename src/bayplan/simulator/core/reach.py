@@ -1,4 +1,4 @@
-"""What each play has to reach, kept in a file beside this one, and the table of what was reached.
+"""What each play has to reach, kept in `reached.toml` of the simulator, and the table of what was reached.
 
 The file says for each play within how many seeds, from seed 0 on, it reaches each state and reason.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from bayplan.simulator.core.coverage import all_reasons
 from bayplan.simulator.core.report import SeedReport
 
-EXPECTED = Path(__file__).with_name("reached.toml")
+EXPECTED = Path(__file__).parents[1] / "reached.toml"
 WITHIN = (2, 5, 10, 20, 50, 100, 200)
 """Numbers of seeds. What was reached is expected within twice as many: most changes change all runs."""
 _HEADER = """\
