@@ -150,9 +150,9 @@ bench-peers: $(STAMP) ## Measure admission, Jobs and preemption beside the manag
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state
 
-sim: $(STAMP) ## Run SEEDS simulations from seed FIRST on (of one PLAY), with faults and checkers; RECORD=FILE adds them to a table
+sim: $(STAMP) ## Run SEEDS simulations from seed FIRST on (of one PLAY), with faults and checkers; RECORD=FILE adds them to a table, COVERAGE=1 shows what was reached
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(PLAY),--play $(PLAY)) \
-		$(if $(RECORD),--record '$(RECORD)' --commit "$$(git rev-parse --short HEAD)")
+		$(if $(RECORD),--record '$(RECORD)' --commit "$$(git rev-parse --short HEAD)") $(if $(COVERAGE),--coverage)
 
 HOURS ?= 1
 NODES ?= 1000

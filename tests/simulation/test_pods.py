@@ -137,7 +137,7 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
 @pytest.mark.long
 def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = "bayplan.scheduling.preemption.search.victim_units"
-    monkeypatch.setattr(alone, lambda pods, charters, below: victim_units(pods, {}, below))
+    monkeypatch.setattr(alone, lambda pods, charters, *others: victim_units(pods, {}, *others))
     assert "is preempted as a whole" in first_violation("is preempted as a whole", range(120))
 
 

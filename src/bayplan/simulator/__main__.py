@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from bayplan.runtime.process.gc_tuning import collect_rarely
+from bayplan.simulator.core import reach
 from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.core.simulation import SimulationRun
 from bayplan.simulator.jobs.run import JobsSimulation
@@ -24,6 +26,7 @@ from bayplan.simulator.subgroups.run import TreesSimulation
 GANGS, JOBS, PODS, TREES, SHARED, SPLIT = "gangs", "jobs", "pods", "trees", "shared", "split"
 CLAIMS = "claims"
 RECORDED = ("commit", "play", "throw", "first", "last", "steps", "faults", "violations")
+REACHED = ("commit", "play", "throw", "first", "last", "name", "times")
 PLAYS: dict[str, Callable[[int], SimulationRun]] = {
     GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
     JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
@@ -57,6 +60,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--throw", action="store_true", help="also raise exceptions in the work on one gang of each seed"
     )
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="also print which states and reasons each play reached, and fail if one of reached.toml is "
+        "missing; with --record, add them to a table beside that one",
+    )
+    parser.add_argument(
+        "--expect-reached", action="store_true", help="write to reached.toml what these seeds reached"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="P")
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -65,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = range(options.first, options.first + options.seeds)
     runs = [(play, seed, options.throw) for play in plays for seed in seeds]
     reports = []
-    with multiprocessing.Pool(max(options.processes, 1)) as pool:
+    with multiprocessing.Pool(max(options.processes, 1), prepare_process) as pool:
         for report in pool.imap_unordered(_run, runs, chunksize=4):
             reports.append(report)
             if report.violations:
@@ -75,11 +87,19 @@ def main(arguments: list[str] | None = None) -> int:
     if options.record is not None:
         for play in plays:
             _record(options, play, seeds, [one for one in reports if one.play == play])
+    if options.expect_reached:
+        reach.write_expected(reports)
+    lost = _coverage(options, plays, seeds, reports) if options.coverage else False
     print(
         f"{len(reports):,} runs, {sum(one.steps for one in reports):,} steps, "
         f"{sum(sum(one.faults.values()) for one in reports):,} faults injected, {sum(failed)} violations"
     )
-    return 1 if any(failed) else 0
+    return 1 if any(failed) or lost else 0
+
+
+def prepare_process() -> None:
+    """Settings of a process that does nothing but run seeds."""
+    collect_rarely()
 
 
 def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> SeedReport:
@@ -129,6 +149,34 @@ def _record(options: argparse.Namespace, play: str, seeds: range, reports: list[
                 sum(bool(report.violations) for report in reports),
             )
         )
+
+
+def _coverage(options: argparse.Namespace, plays: list[str], seeds: range, reports: list[SeedReport]) -> bool:
+    """Print what was reached, and record it; return whether a play no longer reaches what it has to."""
+    print("\n".join(reach.table(plays, reports)))
+    within, lost = reach.expected(), False
+    for play in plays:
+        missing = reach.not_reached(play, reports, within.get(play, {}))
+        lost = lost or bool(missing)
+        for name in missing:
+            print(f"{play}: {name} was to be reached within {within[play][name]} seeds, and was not")
+    if options.record is not None:
+        _record_coverage(options, seeds, reports)
+    return lost
+
+
+def _record_coverage(options: argparse.Namespace, seeds: range, reports: list[SeedReport]) -> None:
+    path = options.record.with_name(f"{options.record.stem}-coverage{options.record.suffix}")
+    is_new, total = not path.exists(), Counter[tuple[str, str]]()
+    for report in reports:
+        total.update({(report.play, name): count for name, count in report.reached.items()})
+    with path.open("a", encoding="utf-8", newline="") as out:
+        table = csv.writer(out, lineterminator="\n")
+        if is_new:
+            table.writerow(REACHED)
+        throw = "yes" if options.throw else "no"
+        for (play, name), count in sorted(total.items()):
+            table.writerow((options.commit, play, throw, seeds.start, seeds.stop - 1, name, count))
 
 
 def _summary(play: str, reports: list[SeedReport], throw: bool) -> int:

@@ -243,9 +243,10 @@ def test_many_replicas_come_in_several_steps(world: World, monkeypatch: pytest.M
 
 def test_an_object_that_no_controller_understands_holds_up_no_other(world: World) -> None:
     odd = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "odd"}}
-    for hook in list(world.store.admission.hooks):
-        if ("jobset.x-k8s.io", "jobsets") in hook.resources:
-            world.store.admission.hooks.remove(hook)
+    hooks = world.store.admission.hooks
+    world.store.admission.hooks = tuple(
+        hook for hook in hooks if ("jobset.x-k8s.io", "jobsets") not in hook.resources
+    )
     world.store.create(JOB_SETS, {**odd, "spec": {"replicatedJobs": "many"}}, "default")
     world.store.create(DEPLOYMENTS, deployment(), "default")
     for _ in range(20):

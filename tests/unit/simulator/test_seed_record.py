@@ -23,7 +23,7 @@ def test_lines_of_several_runs_add_up_in_one_table(tmp_path: Path, monkeypatch: 
 
         imap_unordered = staticmethod(lambda work, runs, chunksize: map(ran, runs))
 
-    monkeypatch.setattr("multiprocessing.Pool", lambda processes: InThisProcess())
+    monkeypatch.setattr("multiprocessing.Pool", lambda processes, prepare: InThisProcess())
     table = tmp_path / "seeds.csv"
     given = ["--play", "pods", "--record", str(table), "--commit", "abc"]
     assert command.main([*given, "--seeds", "3"]) == 0

@@ -31,6 +31,7 @@ from bayplan.placement.devices.recipes import AllocationRecipe, recipe_of
 from bayplan.placement.devices.search import DeviceSearch, DeviceSearchStopped
 
 RECIPES_MAX = 1024
+ASKED_MAX = 32
 Counts = npt.NDArray[np.int64]
 Shape = tuple[object, ...]
 NodeShape = tuple[tuple[NodePool, ...], int]
@@ -73,6 +74,7 @@ class _Asked:
     selectors: tuple[str, ...]
     compared: tuple[str, ...]  # attributes
     found: dict[Shape, AllocationRecipe] = field(default_factory=dict)
+    answers: dict[Shape, _Answer] = field(default_factory=dict)  # by shape, most pods and shared claims
 
 
 class CopyCounter:
@@ -82,10 +84,11 @@ class CopyCounter:
         self.allocator = allocator
         self._nodes: dict[str, NodeShape] = {}
         self._numbers: dict[Shape, int] = {}
-        self._last: _Asked | None = None
+        self._known: dict[int, _Asked] = {}  # by the identity of the claims, which are kept
 
     def slice_changed(self, part: DeviceSlice) -> None:
         """A slice was added or removed in the index: forget the nodes that may see its pool."""
+        self._known.clear()  # devices of other nodes may draw on the same counters
         of_pool = (*self.allocator.index.by_pool.get(part.pool, ()), part)
         nodes = {one.reach.node for one in of_pool}
         if "" in nodes:
@@ -95,6 +98,7 @@ class CopyCounter:
 
     def node_changed(self, name: str) -> None:
         """A node is gone, or has other labels."""
+        self._known.clear()
         self._nodes.pop(name, None)
 
     def pools(self, node: Node) -> tuple[NodePool, ...]:
@@ -116,11 +120,14 @@ class CopyCounter:
         reasons: dict[str, list[int]] = {}
         for row, node in enumerate(nodes):
             pools, shape = self._shape(node, asked, usage)
-            answer = answers.get(shape)
+            key = (shape, most, tuple(shared))
+            answer = asked.answers.get(key)
             if answer is None:
-                answer = answers[shape] = self._answer(
-                    node, pools, claims, merged(usage, pools), most, shared
-                )
+                while len(asked.answers) >= RECIPES_MAX:
+                    del asked.answers[next(iter(asked.answers))]
+                in_use = merged(usage, pools)
+                answer = asked.answers[key] = self._answer(node, pools, claims, in_use, most, shared)
+            answers[shape] = answer
             counts[row] = answer.count
             if answer.reason:
                 reasons.setdefault(answer.reason, []).append(row)
@@ -145,15 +152,18 @@ class CopyCounter:
 
     def classes_changed(self) -> None:
         """Classes have other selectors."""
-        self._last = None
+        self._known.clear()
 
     def _asked(self, claims: tuple[DeviceClaim, ...]) -> _Asked:
-        """What the claims ask about devices; the same as the last time for most questions."""
-        if self._last is None or self._last.claims is not claims:
+        """What the claims ask about devices, and what was found for them before."""
+        known = self._known.get(id(claims))
+        if known is None:
             selectors = tuple(dict.fromkeys(self._selectors(claims)))
             compared = sorted({one.match or one.distinct for claim in claims for one in claim.constraints})
-            self._last = _Asked(claims, selectors, tuple(compared))
-        return self._last
+            while len(self._known) >= ASKED_MAX:
+                del self._known[next(iter(self._known))]
+            known = self._known[id(claims)] = _Asked(claims, selectors, tuple(compared))
+        return known
 
     def _shape(self, node: Node, asked: _Asked, usage: UsageOf) -> tuple[tuple[NodePool, ...], Shape]:
         """The pools of a node, and all that decides which of their devices the claims get."""

@@ -103,21 +103,16 @@ def _run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult
         return _rejected_everywhere(node_index, PodError.AFFINITY_CONFLICT, ())
     if error is not None:
         return _rejected_everywhere(node_index, error.error, error.about)
-    fits = np.ones(len(node_index), dtype=bool)
+    by_rules = _rejected_by_rules(node_index, shape, names)
+    fits, rejections = by_rules.fits.copy(), dict(by_rules.rejections)
     resolvable = np.zeros(len(node_index), dtype=bool)
-    rejections: dict[Lack, Bools] = {}
-    for step in _steps(filter_input, shape, names):
-        failed = np.zeros(len(node_index), dtype=bool)
-        for lack, rejected in step.items():
-            newly_rejected = rejected & fits
-            if newly_rejected.any():
-                rejections[lack] = newly_rejected
-                failed |= newly_rejected
+    for step in _steps(filter_input, shape) if np.count_nonzero(fits) else ():
+        if _apply_step(step, fits, rejections):
+            for lack in step.keys() & rejections.keys():
                 if lack[0] in RESOLVABLE and not _zones_unknown_after_preemption(filter_input, lack[0]):
-                    resolvable |= newly_rejected
-        fits &= ~failed
-        if not fits.any():
-            break
+                    resolvable |= rejections[lack]
+            if not np.count_nonzero(fits):
+                break
     if resolvable.any() and any(reason is FilterReason.INSUFFICIENT for reason, _ in rejections):
         short = np.logical_or.reduce(
             [nodes for lack, nodes in rejections.items() if lack[0] is FilterReason.INSUFFICIENT]
@@ -127,6 +122,41 @@ def _run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult
     first = first_unaligned(filter_input, shape, rejections)
     why = FilterFailure(len(node_index), counts, unaligned=first, preemptible_nodes=int(resolvable.sum()))
     return FilterResult(fits, resolvable, why, rejections)
+
+
+def _apply_step(step: Step, fits: Bools, rejections: dict[Lack, Bools]) -> bool:
+    """Take the nodes that a filter rejects out of those that fit, and note why; whether there were any."""
+    failed: Bools | None = None
+    for lack, rejected in step.items():
+        newly_rejected = rejected & fits
+        if np.count_nonzero(newly_rejected):  # several times as fast as `any` on small clusters
+            rejections[lack] = newly_rejected
+            failed = newly_rejected if failed is None else failed | newly_rejected
+    if failed is not None:
+        fits &= ~failed
+    return failed is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RuleRejections:
+    """The nodes that the node rules of a pod accept, and the reasons of the others. Shared: read only."""
+
+    fits: Bools
+    rejections: Mapping[Lack, Bools]
+
+
+def _rejected_by_rules(
+    node_index: NodeIndex, shape: PodSignature, names: frozenset[str] | None
+) -> _RuleRejections:
+    """The filters that depend on nothing but the pod's node rules and the nodes, until a node changes."""
+
+    def rejected() -> _RuleRejections:
+        fits, rejections = np.ones(len(node_index), dtype=bool), dict[Lack, Bools]()
+        for step in _rule_steps(node_index, shape, names):
+            _apply_step(step, fits, rejections)
+        return _RuleRejections(fits, rejections)
+
+    return node_index.remember(("rejected by rules", shape.rules, shape.node), rejected)
 
 
 def _zones_unknown_after_preemption(filter_input: FilterInput, reason: FilterReason) -> bool:
@@ -164,10 +194,9 @@ def _rejected_everywhere(node_index: NodeIndex, error: PodError, about: tuple[st
     return FilterResult(nowhere, nowhere, FilterFailure(len(node_index), {}, error, about))
 
 
-def _steps(filter_input: FilterInput, shape: PodSignature, names: frozenset[str] | None) -> Iterator[Step]:
-    """The filters in order; a filter is not evaluated once no node is left."""
-    node_snapshot, index = filter_input.node_snapshot, filter_input.index
-    node_index, rules = node_snapshot.node_index, shape.rules
+def _rule_steps(node_index: NodeIndex, shape: PodSignature, names: frozenset[str] | None) -> Iterator[Step]:
+    """The first filters in order: none of them can be resolved by preemption."""
+    rules = shape.rules
     if names is not None:
         yield {(FilterReason.OUTSIDE, ""): ~node_index.named(names)}
     if node_index.cordoned.any():
@@ -176,6 +205,12 @@ def _steps(filter_input: FilterInput, shape: PodSignature, names: frozenset[str]
         yield {(FilterReason.OTHER_NODE, ""): ~node_index.named((shape.node,))}
     yield {(FilterReason.TAINT, ""): ~tolerated_nodes(node_index, rules.tolerations)}
     yield {(FilterReason.AFFINITY, ""): ~affinity_nodes(node_index, rules)}
+
+
+def _steps(filter_input: FilterInput, shape: PodSignature) -> Iterator[Step]:
+    """The other filters in order; a filter is not evaluated once no node is left."""
+    node_snapshot, index = filter_input.node_snapshot, filter_input.index
+    node_index = node_snapshot.node_index
     if shape.ports:
         yield {(FilterReason.PORT, ""): _port_conflicts(node_index, index, shape.ports)}
     yield {

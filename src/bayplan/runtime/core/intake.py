@@ -28,6 +28,7 @@ class EventIntake:
 
     def __init__(self, role: Controller, journal: Recorder, containment: Containment) -> None:
         self.controller, self.journal, self.containment = role, journal, containment
+        self.kinds = frozenset(role.kinds)
         self.quarantine = Quarantine()
         self.latest = LatestObjects()
         self.rejected: dict[Subject, Change] = {}  # changes that could not be applied
@@ -39,7 +40,7 @@ class EventIntake:
         if self.quarantine:
             for event in self.quarantine.due(now):
                 self._decode(event, now, changes)
-        kinds, kind, wanted = self.controller.kinds, None, False
+        kinds, kind, wanted = self.kinds, None, False
         for event in events:
             if event.kind is not kind:  # mostly that of the event before
                 kind, wanted = event.kind, event.kind in kinds

@@ -23,6 +23,8 @@ SIZE_MAX = 64 * 1024 * 1024
 FILES_MAX = 8
 LINE_MAX = 256 * 1024 * 1024
 WAITING_MAX = 16 * 1024 * 1024
+BODIES_MAX = 500  # encoded bodies that are kept, of at most
+BODY_MAX = 16 * 1024  # bytes each
 """Bytes buffered in memory while the disk accepts no writes."""
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 """File mode: a journal shows who runs what and where, which not every user of the machine may read."""
@@ -111,6 +113,7 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
+        self._bodies = _EncodedBodies()
 
     @property
     def sequence(self) -> int:
@@ -118,7 +121,7 @@ class MemoryJournal:
         return len(self.lines)
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        self.lines.append(_line(self.sequence + 1, now, EntryKind(what), role, body))
+        self.lines.append(_line(self.sequence + 1, now, EntryKind(what), role, self._bodies.of(body)))
 
     def flush(self) -> None:
         pass
@@ -152,7 +155,7 @@ class FileJournal:
         self._folder, self._size_max, self._files_max, self._sync = folder, size_max, files_max, sync
         self._note, self._trouble = note, ""
         self._lock = _lock(folder)
-        self._waiting = bytearray()
+        self._waiting, self._bodies = bytearray(), _EncodedBodies()
         self._sequence, self._size = _resume(folder)
         files = _files(folder)
         for path in files:  # files of an earlier version were readable by the group
@@ -167,7 +170,7 @@ class FileJournal:
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
         kind = EntryKind(what)
-        line = _line(self._sequence + 1, now, kind, role, body)
+        line = _line(self._sequence + 1, now, kind, role, self._bodies.of(body))
         if self._size and self._size + len(line) > self._size_max:
             self._try(self._rotate)
         self._sequence += 1
@@ -273,14 +276,34 @@ _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder(JournalEntry)
 
 
-def _line(sequence: int, now: float, kind: EntryKind, role: str, body: object) -> bytes:
+class _EncodedBodies:
+    """Encodes bodies; what several controllers record, because they share it, is encoded once.
+
+    Bodies are frozen values, told apart by identity, and kept, so that no other gets the identity of one.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, bytes]] = {}
+
+    def of(self, body: object) -> bytes:
+        found = self._known.get(id(body))
+        if found is None:
+            found = (body, _encoder.encode(plain(body)))
+            if len(found[1]) <= BODY_MAX:
+                if len(self._known) >= BODIES_MAX:
+                    self._known.clear()
+                self._known[id(body)] = found
+        return found[1]
+
+
+def _line(sequence: int, now: float, kind: EntryKind, role: str, body: bytes) -> bytes:
     # Assembled by hand: the parts in reading order, everything inside the body sorted.
     return b'{"sequence":%d,"now":%s,"kind":"%s","role":%s,"body":%s}\n' % (
         sequence,
         _encoder.encode(float(now)),
         kind.encode(),
         _encoder.encode(role),
-        _encoder.encode(plain(body)),
+        body,
     )
 
 

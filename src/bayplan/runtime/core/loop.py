@@ -182,8 +182,9 @@ class Loop:
 
     def _settle_refused(self, actions: Iterable[Action], why: str, now: float) -> None:
         for action in actions:
+            settled = Settled(Ended.REFUSED, why, action)
             for one in self.controllers:
-                self._settle_one(one, Settled(Ended.REFUSED, why, action), now)
+                self._settle_one(one, settled, now)
 
     def _next_due(self, controller: Controller, now: float) -> float:
         try:
@@ -204,12 +205,12 @@ class Loop:
             self.journal.record(now, "look", look, controller.name)
 
     def _settle(self, outcome: WriteOutcome, now: float) -> None:
-        action = outcome.write.tag
+        write, action = outcome.write, outcome.write.tag
+        settled = Settled(outcome.ended, outcome.message, action) if isinstance(action, Action) else None
+        name = f"{write.namespace}/{write.name}" if write.namespace else write.name
         for controller in self.controllers:
-            if isinstance(action, Action):
-                self._settle_one(controller, Settled(outcome.ended, outcome.message, action), now)
-            write = outcome.write
-            name = f"{write.namespace}/{write.name}" if write.namespace else write.name
+            if settled is not None:
+                self._settle_one(controller, settled, now)
             follows = _lazily(controller.on_outcome, outcome, now)
             more, _ = self.containment.attempt(follows, "settle", write.kind.kind, name)
             if more:

@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import cache
+from operator import attrgetter
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 MARK = "is"
@@ -26,10 +27,7 @@ def plain(value: object) -> Any:
 def _converter(kind: Any) -> Callable[[Any], Any]:
     """What makes plain data of values of one type; found once for each type, as journals hold many values."""
     if (names := _fields(kind)) is not None:
-        return lambda value: {
-            MARK: kind.__name__,
-            **{name: one if type(one := getattr(value, name)) in _ATOMS else plain(one) for name in names},
-        }
+        return _dataclass_converter(kind.__name__, names)
     if issubclass(kind, tuple | list):
         return lambda value: [one if type(one) in _ATOMS else plain(one) for one in value]
     if issubclass(kind, Mapping):
@@ -41,6 +39,20 @@ def _converter(kind: Any) -> Callable[[Any], Any]:
     if issubclass(kind, Fraction):
         return str
     raise TypeError(f"a {kind.__name__} has no plain form")
+
+
+def _dataclass_converter(mark: str, names: tuple[str, ...]) -> Callable[[Any], Any]:
+    if len(names) < 2:  # attrgetter gives no tuple then
+        return lambda value: {MARK: mark, **{name: plain(getattr(value, name)) for name in names}}
+    values_of = attrgetter(*names)
+
+    def convert(value: Any) -> Any:
+        data = {MARK: mark}
+        for name, one in zip(names, values_of(value), strict=True):
+            data[name] = one if type(one) in _ATOMS else plain(one)
+        return data
+
+    return convert
 
 
 class Unrestorable(ValueError):

@@ -11,8 +11,9 @@ import msgspec
 from bayplan.dialects.kube.decode.wire import PodWire, amounts_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
-from bayplan.model.gang import PodSet, Ref, Segment
+from bayplan.model.gang import Gang, PodSet, Ref, Segment
 from bayplan.model.plan import Bind, Plan
+from bayplan.simulator.core.documents import once_per_document
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 
@@ -52,11 +53,36 @@ class InvariantChecker:
             self.partial_since.pop(name, None)
 
 
-def over_committed(nodes: Iterable[Object], pods: Iterable[Object]) -> Iterator[str]:
+def over_committed(
+    nodes: Iterable[Object], pods: Iterable[Object], node_of: Callable[[Object], str] | None = None
+) -> Iterator[str]:
     """Nodes whose pods request more than is allocatable."""
-    for name, resource, amount, limit in use_of(nodes, used_by(pods)):
+    for name, resource, amount, limit in use_of(nodes, used_by(pods, node_of or bound_to)):
         if amount > limit:
             yield f"node {name} holds {amount} {resource} of {limit}"
+
+
+@once_per_document
+def allocatable_of(node: Object) -> Mapping[str, int]:
+    """The allocatable amounts of a node."""
+    return amounts_of(node["status"].get("allocatable"))
+
+
+@once_per_document
+def pod_requests(pod: Object) -> Mapping[str, int]:
+    """The requests of a pod."""
+    return pod_amounts(msgspec.convert(pod, PodWire).spec)
+
+
+@once_per_document
+def gang_of_job(job: Object) -> Gang:
+    """The gang that a job asks for."""
+    return job_gang(Field(job))
+
+
+def bound_to(pod: Object) -> str:
+    """The node of a bound pod."""
+    return str(pod["spec"]["nodeName"])
 
 
 def use_of(
@@ -65,17 +91,17 @@ def use_of(
     """Node, resource, used amount and allocatable amount."""
     for node in nodes:
         name = node["metadata"]["name"]
-        allocatable = amounts_of(node["status"].get("allocatable"))
+        allocatable = allocatable_of(node)
         for resource, amount in used.get(name, {}).items():
             yield name, resource, amount, allocatable.get(resource, 0)
 
 
-def used_by(pods: Iterable[Object]) -> dict[str, dict[str, int]]:
+def used_by(pods: Iterable[Object], node_of: Callable[[Object], str] = bound_to) -> dict[str, dict[str, int]]:
     """The sum of pod requests by node."""
     used: dict[str, dict[str, int]] = {}
     for pod in pods:
-        node_usage = used.setdefault(pod["spec"]["nodeName"], {})
-        for name, amount in pod_amounts(msgspec.convert(pod, PodWire).spec).items():
+        node_usage = used.setdefault(node_of(pod), {})
+        for name, amount in pod_requests(pod).items():
             node_usage[name] = node_usage.get(name, 0) + amount
     return used
 
@@ -91,7 +117,7 @@ def check_localities(
     """Violations of required domains and segments, among running and succeeded pods."""
     name = job["metadata"]["name"]
     placed = [pod for pod in pods if pod["spec"]["nodeName"] in labels]
-    for pod_set in job_gang(Field(job)).root.pod_sets():
+    for pod_set in gang_of_job(job).root.pod_sets():
         if pod_set.locality.required:
             domains = {labels[pod["spec"]["nodeName"]].get(pod_set.locality.required) for pod in placed}
             if len(domains) > 1:
@@ -162,6 +188,4 @@ def _is_owned_by(pod: Object, job: Object) -> bool:
 
 def _may_be_unplaceable(job: Object) -> bool:
     """Whether a required domain may have become too small; the rest of the gang then stays pending."""
-    return any(
-        pod_set.locality.required or pod_set.segments for pod_set in job_gang(Field(job)).root.pod_sets()
-    )
+    return any(pod_set.locality.required or pod_set.segments for pod_set in gang_of_job(job).root.pod_sets())

@@ -8,11 +8,10 @@ from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.manifests import Object
 from bayplan.backends.fake_controllers.objects import OVER, is_terminating, labels_of, name_of, phase_of
 from bayplan.dialects.kube.decode.node_rule_fields import tolerations
-from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.pods.node_health import CORDON
 from bayplan.model.node_rules import Taint
-from bayplan.simulator.core.checkers import pods_on_nodes, used_by
+from bayplan.simulator.core.checkers import allocatable_of, pod_requests, pods_on_nodes, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 
 EFFECTS = ("NoSchedule", "NoExecute")
@@ -41,7 +40,7 @@ class FakeScheduler:
             for pod in pending:
                 for name in _feasible_nodes(pod, nodes, used):
                     self._bind(pod, name)
-                    for resource, amount in used_by([_on(pod, name)])[name].items():
+                    for resource, amount in pod_requests(pod).items():
                         node_usage = used.setdefault(name, {})
                         node_usage[resource] = node_usage.get(resource, 0) + amount
                     break
@@ -79,17 +78,12 @@ def _feasible_nodes(pod: Object, nodes: list[Object], used: dict[str, dict[str, 
             continue
         if not all(tolerates(pod, taint) for taint in taints_of(node)):
             continue
-        allocatable, used_here = amounts_of(node["status"]["allocatable"]), used.get(name, {})
-        requests = used_by([_on(pod, name)])[name]
+        allocatable, used_here = allocatable_of(node), used.get(name, {})
         if all(
             used_here.get(resource, 0) + amount <= allocatable.get(resource, 0)
-            for resource, amount in requests.items()
+            for resource, amount in pod_requests(pod).items()
         ):
             yield name
-
-
-def _on(pod: Object, node: str) -> Object:
-    return {**pod, "spec": {**pod["spec"], "nodeName": node}}
 
 
 def _is_pending(pod: Object) -> bool:

@@ -19,4 +19,5 @@ class SeedReport:
     jobs: int = 0
     workloads: int = 0
     admissions: int = 0
+    reached: Counter[str] = field(default_factory=Counter)  # states and reasons, and how often
     digest: str = ""  # of the journal: equal seeds must give equal journals

@@ -8,7 +8,7 @@ from functools import partial
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.model.plan import Bind, PreemptPod
 from bayplan.runtime.controllers.scheduler.controller import CycleInput, SchedulerController
-from bayplan.runtime.core.journal import MemoryJournal
+from bayplan.runtime.core.journal import NullJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.simulation import NEVER, STEP_SECONDS, SimulationRun
 from bayplan.state.scheduling.queue import EntryState
@@ -54,7 +54,7 @@ class SchedulerSimulation(SimulationRun):
 
     def load_fresh(self, fresh: SchedulerController) -> CycleInput | None:
         """Load a fresh scheduler from the API, with the same backfill reservation; return its input."""
-        Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).apply_events(self.now)
+        Loop(EmbeddedBackend(self.store), (fresh,), NullJournal()).apply_events(self.now)
         fresh.state.gangs.reserved = self.scheduler.state.gangs.reserved
         return fresh.snapshot(self.now)
 

@@ -13,6 +13,8 @@ import msgspec
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.kinds.gangs import FULL_GANG_API, GangApi
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.watch_log import StoreChange
 from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.manifests import NAMESPACE, Object
 from bayplan.dialects.api import Kind
@@ -20,6 +22,7 @@ from bayplan.model.plan import Plan
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
+from bayplan.simulator.core.coverage import note_change, note_plan
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import LISTED, PLAIN_NODES, new_simulated_store
 from bayplan.simulator.core.recording import PlanObserver, RecordingBackend
@@ -59,8 +62,10 @@ class SimulationRun(ABC):
         self.end = EPOCH + self.fault_seconds + self.quiet_seconds
         self.report = SeedReport(seed)
         self.store = new_simulated_store(lambda: self.now, ids, gang_api)
+        self.store.reactions += (self._on_change,)
         self.journal = PlanObserver(self._on_plan)
         self.writes: list[bytes] = []
+        self._lists: dict[str, tuple[int, list[Object]]] = {}  # by plural, at which version of the store
         self.busy = True
         self.waits = False  # for the outcome of a write, which may have changed nothing
         self.error_injection: ErrorInjection | None = None
@@ -157,8 +162,12 @@ class SimulationRun(ABC):
         return FakeControllerManager(EmbeddedBackend(self.store))
 
     def listed(self, plural: str) -> list[Object]:
-        """All objects of a kind in the store."""
-        return self.store.list(self.kinds[plural]).items
+        """All objects of a kind in the store; checkers ask for the same lists, and change none."""
+        version, items = self._lists.get(plural, (0, []))
+        if version != self.store.version:
+            items = self.store.list(self.kinds[plural]).items
+            self._lists[plural] = (self.store.version, items)
+        return items
 
     def occurs(self, name: str) -> bool:
         """Whether a fault happens now, by its probability."""
@@ -216,7 +225,11 @@ class SimulationRun(ABC):
         return [one for one in self.final_violations() if not self._is_expected(one)]
 
     def _on_plan(self, plan: Plan) -> None:
+        note_plan(self.report.reached, plan)
         self._add_violations(self.check_plan(plan))
+
+    def _on_change(self, _: ObjectStorage, storage: str, change: StoreChange) -> None:
+        note_change(self.report.reached, storage, change)
 
     def _add_violations(self, problems: Iterable[str]) -> None:
         unexpected = [one for one in problems if not self._is_expected(one)]

@@ -35,6 +35,7 @@ class JobGangChecker:
     periods: dict[str, AdmissionPeriod] = field(default_factory=dict)  # by the Workload's uid
     ended: dict[str, AdmissionPeriod] = field(default_factory=dict)  # those that ended at the last look
     ungated: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
+    restored: dict[str, tuple[Object, tuple[str, ...]]] = field(default_factory=dict)  # by uid, of a document
     taken: Collection[str] = ()  # hosts that pods outside the queues took: a gang may move away from there
     stranded: dict[str, float] = field(
         default_factory=dict
@@ -54,7 +55,7 @@ class JobGangChecker:
             if name:
                 violations = self._check_gang(workloads.get(name), gang_pods, now)
                 yield from (f"gang {name}: {one}" for one in violations)
-        yield from over_committed(objects("nodes"), [_as_bound(pod) for pod in pods if is_ungated(pod)])
+        yield from over_committed(objects("nodes"), [pod for pod in pods if is_ungated(pod)], _node_asked_for)
         yield from self._restored([*objects("jobs"), *objects("jobsets")])
         self.ungated = {pod["metadata"]["uid"] for pod in pods if is_ungated(pod)}
 
@@ -119,18 +120,27 @@ class JobGangChecker:
     def _restored(self, jobs: Iterable[Object]) -> Iterator[str]:
         """A suspended job equals what its author wrote."""
         for job in jobs:
-            meta, spec = job["metadata"], job["spec"]
-            submitted = self.written.get(meta["uid"])
-            annotations = meta.get("annotations") or {}
-            if submitted is None or not spec.get("suspend") or STOPPING in annotations or is_finished(job):
-                continue
-            if {**spec, "suspend": True} != {**submitted["spec"], "suspend": True}:
-                difference = _differs(spec, submitted["spec"])
-                yield f"job {meta['name']} is suspended and differs from what was submitted: {difference}"
-            if annotations != (submitted["metadata"].get("annotations") or {}):
-                yield f"job {meta['name']} is suspended with other annotations than it had"
-            if meta.get("labels") != submitted["metadata"].get("labels"):
-                yield f"job {meta['name']} is suspended with other labels than it had"
+            uid = job["metadata"]["uid"]
+            known, sentences = self.restored.get(uid, (None, ()))
+            if known is not job and uid in self.written:  # else it is the document of the last look
+                sentences = tuple(_not_restored(job, self.written[uid]))
+                self.restored[uid] = (job, sentences)
+            yield from sentences
+
+
+def _not_restored(job: Object, submitted: Object) -> Iterator[str]:
+    """How a suspended job differs from what its author wrote."""
+    meta, spec = job["metadata"], job["spec"]
+    annotations = meta.get("annotations") or {}
+    if not spec.get("suspend") or STOPPING in annotations or is_finished(job):
+        return
+    if {**spec, "suspend": True} != {**submitted["spec"], "suspend": True}:
+        difference = _differs(spec, submitted["spec"])
+        yield f"job {meta['name']} is suspended and differs from what was submitted: {difference}"
+    if annotations != (submitted["metadata"].get("annotations") or {}):
+        yield f"job {meta['name']} is suspended with other annotations than it had"
+    if meta.get("labels") != submitted["metadata"].get("labels"):
+        yield f"job {meta['name']} is suspended with other labels than it had"
 
 
 def _rank(pod: Object, period: AdmissionPeriod) -> int | None:
@@ -169,11 +179,10 @@ def pod_set_of(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get(POD_SET, ""))
 
 
-def _as_bound(pod: Object) -> Object:
-    """The pod as if it were already bound to the node of its selector."""
+def _node_asked_for(pod: Object) -> str:
+    """The node of a pod, also if it is not bound yet to the node of its selector."""
     spec = pod["spec"]
-    conditions = (spec.get("nodeSelector") or {}).get(HOSTNAME, "")
-    return {**pod, "spec": {**spec, "nodeName": spec.get("nodeName") or conditions}}
+    return str(spec.get("nodeName") or (spec.get("nodeSelector") or {}).get(HOSTNAME, ""))
 
 
 def _differs(one: object, other: object, path: str = "spec") -> str:

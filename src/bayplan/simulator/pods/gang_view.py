@@ -8,10 +8,9 @@ from typing import Any
 
 from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
 from bayplan.dialects.jobs.batch_jobs import JOB_SET_NAME
-from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.gang.objects import TOPOLOGY
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
-from bayplan.dialects.kueue.fields.job_gang import job_gang
+from bayplan.simulator.core.checkers import gang_of_job
 
 Object = dict[str, Any]
 List = Callable[[str], Sequence[Object]]
@@ -117,7 +116,7 @@ def _gang_view(name: str, pod: Object, objects_by_name: dict[str, Object]) -> Ga
     view = GangView(name, uid=obj["metadata"]["uid"])
     if kind in ("Job", "JobSet"):
         view.job, view.whole = obj, True
-        view.minimum = sum(part.count for part in job_gang(Field(obj)).root.pod_sets())
+        view.minimum = sum(part.count for part in gang_of_job(obj).root.pod_sets())
         return view
     spec = obj["spec"]
     if kind == "Workload":

@@ -9,6 +9,7 @@ from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Cell
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
+from bayplan.simulator.core.documents import once_per_document
 from bayplan.simulator.queues.workload_view import Admitted, Object, conditions_of, read
 
 List = Callable[[str], Sequence[Object]]
@@ -84,17 +85,11 @@ class QueueChecker:
                 ("rule", plural, o["metadata"]["name"]): o["metadata"]["generation"] for o in objects(plural)
             }
         for node in objects("nodes"):
-            name = node["metadata"]["name"]
-            seen["node", name] = (node["metadata"]["uid"], str(node["status"]), str(node["spec"]))
+            seen["node", node["metadata"]["name"]] = _state_of_node(node)
         for pod in pods_on_nodes(objects("pods")):
             seen["pod", pod["spec"]["nodeName"], pod["metadata"]["uid"]] = True
         for workload in objects("workloads"):
-            conditions = conditions_of(workload)
-            checks = (workload.get("status") or {}).get("admissionChecks") or []
-            answered = [check["state"] for check in checks if check["state"] != "Pending"]
-            seen["work", workload["metadata"]["uid"]] = (
-                workload["metadata"]["generation"], conditions.get("Finished", False), str(answered),
-            )  # fmt: skip
+            seen["work", workload["metadata"]["uid"]] = _done_by_others(workload)
         for key in {**seen, **self.known}:
             if seen.get(key) != self.known.get(key):
                 assert isinstance(key, tuple)
@@ -223,6 +218,19 @@ class QueueChecker:
         return [("node", name) for name in self.labels if name not in present]
 
 
+@once_per_document
+def _state_of_node(node: Object) -> tuple[str, str, str]:
+    return node["metadata"]["uid"], str(node["status"]), str(node["spec"])
+
+
+@once_per_document
+def _done_by_others(workload: Object) -> tuple[int, bool, str]:
+    """What other actors write to a Workload: its specification, its end, and the answers of checks."""
+    checks = (workload.get("status") or {}).get("admissionChecks") or []
+    answered = [check["state"] for check in checks if check["state"] != "Pending"]
+    return workload["metadata"]["generation"], conditions_of(workload).get("Finished", False), str(answered)
+
+
 def quota_use(
     cohorts: Sequence[Object], queues: Sequence[Object], holders: Sequence[Admitted]
 ) -> Iterator[tuple[str, Cell, int, int]]:
@@ -252,7 +260,7 @@ class _Tree:
         for sort, objects, parent in (("cohort", cohorts, "parentName"), ("queue", queues, "cohortName")):
             for obj in objects:
                 name = f"{sort} {obj['metadata']['name']}"
-                self.quotas[name] = _quotas(obj["spec"])
+                self.quotas[name] = _quotas(obj)
                 if obj["spec"].get(parent):
                     self.above[name] = f"cohort {obj['spec'][parent]}"
                     self.quotas.setdefault(self.above[name], {})
@@ -288,7 +296,10 @@ class _Tree:
         return NO_LIMIT if admitted is None else int(admitted)
 
 
-def _quotas(spec: Object) -> dict[Cell, dict[str, int]]:
+@once_per_document
+def _quotas(account: Object) -> dict[Cell, dict[str, int]]:
+    """The quotas of a queue or cohort."""
+    spec = account["spec"]
     admitted: dict[Cell, dict[str, int]] = {}
     for group in spec.get("resourceGroups") or ():
         for flavor in group["flavors"]:

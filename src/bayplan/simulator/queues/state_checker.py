@@ -11,7 +11,7 @@ from bayplan.backends.embedded.storage.store import Store
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, EvictGang, Plan
 from bayplan.runtime.controllers.admission.controller import AdmissionController
-from bayplan.runtime.core.journal import MemoryJournal
+from bayplan.runtime.core.journal import NullJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.fixtures import LISTED
 from bayplan.simulator.core.thrown_errors import ErrorInjection
@@ -100,7 +100,7 @@ def final_violations(
     yield from check_free_capacity(state)
     yield from _check_pending_reasons(controller, store)
     fresh = AdmissionController(controller.profile)
-    Loop(EmbeddedBackend(store), (fresh,), MemoryJournal()).apply_events(now)
+    Loop(EmbeddedBackend(store), (fresh,), NullJournal()).apply_events(now)
     ours, theirs = _usage(state.usage.quota_tree()), _usage(fresh.state.usage.quota_tree())
     if ours != theirs:
         yield f"the quota tree says {ours}, a fresh list gives {theirs}"

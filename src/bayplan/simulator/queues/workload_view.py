@@ -13,6 +13,7 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Cell
+from bayplan.simulator.core.documents import once_per_document
 
 Object = dict[str, Any]
 
@@ -39,7 +40,8 @@ class Admitted:
     violations: tuple[str, ...]
 
 
-def conditions_of(workload: Object) -> dict[str, bool]:
+@once_per_document
+def conditions_of(workload: Object) -> Mapping[str, bool]:
     """The conditions of a Workload, and whether each is true."""
     found = (workload.get("status") or {}).get("conditions") or ()
     return {condition["type"]: condition["status"] == "True" for condition in found}

@@ -16,6 +16,7 @@ from bayplan.backends.fake_controllers.manifests import GPU, Object
 from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
+from bayplan.simulator.core.documents import once_per_document
 from bayplan.simulator.jobs.checkers import gang_of, pod_set_of
 from bayplan.simulator.queues.workload_view import PodSetPlacement, conditions_of, read
 from bayplan.simulator.shared.domains import Domain, DomainChecker, OpenSlots, is_inside
@@ -207,7 +208,8 @@ def promised_by_host(slots: Iterable[OpenSlots]) -> dict[str, Amounts]:
     return promised
 
 
-def _placements(workload: Object) -> Iterator[PodSetPlacement]:
+@once_per_document
+def _placements(workload: Object) -> tuple[PodSetPlacement, ...]:
     """Placements of a Workload that is admitted, and neither evicted nor finished."""
     conditions = conditions_of(workload)
     if (
@@ -215,8 +217,8 @@ def _placements(workload: Object) -> Iterator[PodSetPlacement]:
         or conditions.get("Evicted")
         or "admission" not in workload.get("status", {})
     ):
-        return
-    yield from read(workload, {}).placements
+        return ()
+    return read(workload, {}).placements
 
 
 def _holders(node: str, pods: Iterable[Object], slots: Iterable[OpenSlots]) -> Iterator[str]:

@@ -29,6 +29,7 @@ from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import PodKey
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
+from bayplan.simulator.core.documents import once_per_document
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.world import RUN_SECONDS, worker
 from bayplan.simulator.queues.workload_view import conditions_of
@@ -176,6 +177,7 @@ def group_of(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get(POD_GROUP, ""))
 
 
+@once_per_document
 def key_of(pod: Object) -> PodKey:
     """The key of a pod."""
     return PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"])

@@ -24,6 +24,7 @@ from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.checkers import check_consistency
+from bayplan.simulator.core.documents import once_per_document
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import LISTED
 from bayplan.simulator.core.recording import RecordingBackend
@@ -385,6 +386,7 @@ class SharedSimulation(SchedulerSimulation):
         self.report.faults["displaced"] += len(self.tree_checker.preempted | self.pod_checker.preempted)
 
 
+@once_per_document
 def _family(pod: Object) -> str:
     return JOBS if gang_of(pod) or pod_groups.group_of(pod) else TREES if group_of(pod) else GANGS
 

@@ -13,7 +13,7 @@ from bayplan.backends.fake_controllers.objects import phase_of
 from bayplan.dialects.kai.status.messages import CONDITION
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
-from bayplan.simulator.core.checkers import over_committed, pods_on_nodes
+from bayplan.simulator.core.checkers import over_committed, pod_requests, pods_on_nodes
 from bayplan.simulator.pods.gang_view import Object, is_ours, is_pending
 from bayplan.simulator.subgroups.group_view import (
     GroupView,
@@ -25,7 +25,7 @@ from bayplan.simulator.subgroups.group_view import (
     queue_usage,
     uses_node,
 )
-from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
+from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView
 from bayplan.state.scheduling.state import SchedulingState
 
 GRACE_SECONDS = 60.0  # writes without an answer, backoff, pods that terminate slowly
@@ -303,7 +303,7 @@ def _is_nomination(action: object) -> TypeGuard[Nominate]:
 
 def _take(usage: QueueUsageView, view: GroupView | None, pod: Object, sign: int = 1) -> None:
     if view is not None and view.known:
-        usage.take(view.queue, sign * amounts_of_pod(pod).get(CPU, 0), non_preemptible=view.non_preemptible)
+        usage.take(view.queue, sign * pod_requests(pod).get(CPU, 0), non_preemptible=view.non_preemptible)
 
 
 def _key(pod: Object) -> PodKey:

@@ -8,8 +8,10 @@ from typing import Any
 
 from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.dialects.kai.api import names
+from bayplan.simulator.core.checkers import pod_requests
+from bayplan.simulator.core.documents import once_per_document
 from bayplan.simulator.pods.gang_view import is_bound, is_pending, priority_of
-from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
+from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView
 from bayplan.simulator.subgroups.world import DEFAULT_PRIORITY, HALL, LEVELS, PRIORITIES
 
 Object = dict[str, Any]
@@ -44,6 +46,13 @@ class GroupView:
     shared_domains: list[SharedDomain] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
 
+    def without_pods(self) -> GroupView:
+        """The same group, to which pods can be added."""
+        return GroupView(
+            self.name, self.uid, self.known, self.queue, self.priority, self.non_preemptible, self.invalid,
+            self.minimums, self.shared_domains,
+        )  # fmt: skip
+
     def leaf_of(self, pod: Object) -> str:
         """The leaf of a pod."""
         value = (pod["metadata"].get("labels") or {}).get(names.SUB_GROUP_NAME, NO_SUB_GROUP)
@@ -74,7 +83,7 @@ def group_of(pod: Object) -> str:
 def group_views(objects: List) -> dict[str, GroupView]:
     """All groups with their pods, including groups whose object does not exist."""
     views = {
-        group["metadata"]["name"]: _group_view(group)
+        group["metadata"]["name"]: _group_view(group).without_pods()
         for group in objects("groups")
         if not is_terminating(group)
     }
@@ -85,7 +94,9 @@ def group_views(objects: List) -> dict[str, GroupView]:
     return views
 
 
+@once_per_document
 def _group_view(group: Object) -> GroupView:
+    """A group without its pods."""
     spec, meta = group["spec"], group["metadata"]
     parts = spec.get("subGroups") or []
     parents = {part.get("parent") for part in parts}
@@ -155,7 +166,7 @@ def queue_usage(objects: List, views: Mapping[str, GroupView]) -> QueueUsageView
     for view in views.values():
         for pod in view.pods:
             if view.known and uses_node(pod):
-                usage.take(view.queue, amounts_of_pod(pod).get(CPU, 0), non_preemptible=view.non_preemptible)
+                usage.take(view.queue, pod_requests(pod).get(CPU, 0), non_preemptible=view.non_preemptible)
     return usage
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.kube.decode.wire import amounts_of
-from bayplan.simulator.core.checkers import pods_on_nodes, used_by
+from bayplan.simulator.core.checkers import pod_requests, pods_on_nodes, used_by
 from bayplan.simulator.subgroups.group_view import GroupView, SharedDomain, domain_of
-from bayplan.simulator.subgroups.queue_view import Amounts, amounts_of_pod
+from bayplan.simulator.subgroups.queue_view import Amounts
 
 Object = dict[str, Any]
 STEPS_MAX = 20_000
@@ -88,7 +88,7 @@ def _rules(pod: Object) -> tuple[Any, Any]:
 
 def _missing_pod(leaf: str, pod: Object, hosts: FreeHosts) -> _MissingPod:
     nodes = tuple(name for name, node in hosts.nodes.items() if _may_use(pod, node))
-    requests = amounts_of_pod(pod)
+    requests = dict(pod_requests(pod))
     return _MissingPod(leaf, requests, nodes, (leaf, tuple(sorted(requests.items())), nodes))
 
 

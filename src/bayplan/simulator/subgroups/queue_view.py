@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import msgspec
-
-from bayplan.dialects.kube.decode.wire import PodWire, amounts_of, pod_amounts
+from bayplan.dialects.kube.decode.wire import amounts_of
 
 Object = dict[str, Any]
 Amounts = dict[str, int]
@@ -57,11 +55,6 @@ def changed_queue(rng: Random, queue: Object) -> Object:
         key: rng.choice((None, None, "20s", "90s")) for key in ("preemptMinRuntime", "reclaimMinRuntime")
     }
     return {"priority": priority, "resources": {**queue["spec"]["resources"], CPU: value}, **times}
-
-
-def amounts_of_pod(pod: Object) -> Amounts:
-    """The requests of a pod."""
-    return dict(pod_amounts(msgspec.convert(pod, PodWire).spec))
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from bayplan.model.pod import PodKey
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.controller import Controller
-from bayplan.simulator.core.checkers import check_consistency
+from bayplan.simulator.core.checkers import check_consistency, pod_requests
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.core.scheduler_simulation import REST_SECONDS, RESTING_STATES, SchedulerSimulation
@@ -42,7 +42,7 @@ from bayplan.simulator.subgroups.checkers import (
 )
 from bayplan.simulator.subgroups.group_view import GroupView, group_views, queue_usage
 from bayplan.simulator.subgroups.placement_oracle import FreeHosts, fits_on_free_hosts
-from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
+from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView
 from bayplan.simulator.subgroups.world import trees_world
 from bayplan.state.scheduling.state import SchedulingState
 
@@ -185,7 +185,7 @@ def is_startable(view: GroupView, usage: QueueUsageView) -> bool:
         own_pods = [pod for pod in view.pending_pods() if view.leaf_of(pod) == leaf]
         for pod in own_pods[:count]:
             usage_with_group.take(
-                view.queue, amounts_of_pod(pod).get(CPU, 0), non_preemptible=view.non_preemptible
+                view.queue, pod_requests(pod).get(CPU, 0), non_preemptible=view.non_preemptible
             )
     return not any(usage_with_group.over_limit(view.queue, non_preemptible=view.non_preemptible))
 

@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 import pytest
 
+from bayplan.model.gang import Ref
+from bayplan.model.plan import MarkStarted, Plan
 from bayplan.runtime.core.journal import (
     Damaged,
     EntryKind,
@@ -328,3 +330,12 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
     (folder / "journal-000000000001.jsonl").symlink_to(elsewhere)
     with pytest.raises(OSError, match="symbolic links"):
         FileJournal(folder)
+
+
+def test_a_body_that_several_controllers_record_is_encoded_once_and_written_for_each() -> None:
+    journal, body = MemoryJournal(), Plan((MarkStarted(Ref("kube", "Job", "ns", "a")),))
+    journal.record(1.0, "plan", body, "one")
+    journal.record(2.0, "plan", body, "other")
+    journal.record(3.0, "plan", Plan(), "other")
+    found = [(entry.now, entry.role, len(entry.body["actions"])) for entry in journal.entries()]
+    assert found == [(1.0, "one", 1), (2.0, "other", 1), (3.0, "other", 0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -69,28 +69,52 @@ class Hook:
     mutating: bool = False
     matching: WriteFilter | None = None  # None: it is asked about each of these
 
-    def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
-        """Whether the hook reviews a write."""
-        plural = f"{review.plural}/{review.subresource}" if review.subresource else review.plural
-        named = review.operation in self.operations and (review.group, plural) in self.resources
-        return named and (self.matching is None or self.matching.concerns(review, labels_of))
+    def matches(self, review: Review, labels_of: NamespaceLabels) -> bool:
+        """Whether the hook reviews this write of one of its kinds and operations."""
+        return self.matching is None or self.matching.concerns(review, labels_of)
 
 
 class AdmissionHooks:
     """All hooks, in the order in which they were registered; mutating ones first."""
 
     def __init__(self, labels_of: NamespaceLabels = lambda namespace: {}) -> None:
-        self.hooks: list[Hook] = []
+        self._hooks: tuple[Hook, ...] = ()
+        self._found: dict[tuple[bool, str, str, str, str], tuple[Hook, ...]] = {}  # as `named` answered
         self.labels_of = labels_of
+
+    @property
+    def hooks(self) -> Sequence[Hook]:
+        """All of them."""
+        return self._hooks
+
+    @hooks.setter
+    def hooks(self, hooks: Sequence[Hook]) -> None:
+        self._hooks = tuple(hooks)
+        self._found.clear()
 
     def register(self, hook: Hook) -> None:
         """Add a hook."""
-        self.hooks.append(hook)
+        self.hooks = (*self._hooks, hook)
+
+    def named(
+        self, mutating: bool, operation: str, group: str, plural: str, subresource: str
+    ) -> tuple[Hook, ...]:
+        """The hooks whose kinds and operations include such a write; most writes have none."""
+        sought = (mutating, operation, group, plural, subresource)
+        found = self._found.get(sought)
+        if found is None:
+            place = (group, f"{plural}/{subresource}" if subresource else plural)
+            found = self._found[sought] = tuple(
+                hook
+                for hook in self._hooks
+                if hook.mutating is mutating and operation in hook.operations and place in hook.resources
+            )
+        return found
 
     def mutate(self, review: Review, warnings: list[str]) -> Object | None:
         """The object after all mutating hooks."""
-        for hook in self.hooks:
-            if hook.mutating and hook.concerns(review, self.labels_of):
+        for hook in self._of(review, mutating=True):
+            if hook.matches(review, self.labels_of):
                 verdict = _asked(hook, review, warnings)
                 if verdict.object is not None:
                     review = replace(review, object=verdict.object)
@@ -98,9 +122,12 @@ class AdmissionHooks:
 
     def validate(self, review: Review, warnings: list[str]) -> None:
         """Raise StatusError if a validating hook denies the write."""
-        for hook in self.hooks:
-            if not hook.mutating and hook.concerns(review, self.labels_of):
+        for hook in self._of(review, mutating=False):
+            if hook.matches(review, self.labels_of):
                 _asked(hook, review, warnings)
+
+    def _of(self, review: Review, *, mutating: bool) -> tuple[Hook, ...]:
+        return self.named(mutating, review.operation, review.group, review.plural, review.subresource)
 
 
 def _asked(hook: Hook, review: Review, warnings: list[str]) -> HookResponse:

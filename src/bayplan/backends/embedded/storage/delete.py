@@ -88,9 +88,10 @@ def _check_preconditions(resource: Resource, item: Object, how: Deletion) -> Non
 
 
 def _ask_hooks(store: ObjectStorage, target: WriteTarget, item: Object) -> None:
-    if not store.admission.hooks:
-        return
     resource, warnings = target.resource, target.options.warnings
+    place = (resource.group, resource.plural, "")
+    if not any(store.admission.named(mutating, DELETE, *place) for mutating in (True, False)):
+        return
     review = Review(
         DELETE,
         resource.group,

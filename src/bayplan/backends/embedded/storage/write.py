@@ -108,8 +108,8 @@ def update(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Obj
 def patch(store: Writable, target: WriteTarget, patch: Any, form: str) -> Object:
     """Change parts of an object."""
     kept = _existing(store, target)
-    body = patches.patched(target.resource, outward(target.resource, kept), patch, form)
-    item = _read_patched(target, body)
+    old = outward(target.resource, kept)
+    item = _read_patched(target, patches.patched(target.resource, old, patch, form), old)
     if item["metadata"].get("name") != target.name:
         raise _misaddressed(item["metadata"].get("name", ""), target.name)
     return _change(store, target, kept, item)
@@ -135,8 +135,18 @@ def apply(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Obje
     return made
 
 
-def _read_patched(target: WriteTarget, body: Object) -> Object:
-    """Decode a patched object; an object that cannot be decoded means an invalid patch."""
+def _read_patched(target: WriteTarget, body: Object, old: Object) -> Object:
+    """Decode a patched object; an object that cannot be decoded means an invalid patch.
+
+    What a patch of the status leaves alone was decoded before, and is taken from the old object later on.
+    """
+    if target.subresource == "status":
+        parts = ("apiVersion", "kind", "metadata", "status")
+        body = {
+            key: value
+            for key, value in body.items()
+            if key in parts or key not in old or value is not old[key]
+        }
     try:
         return read(target.resource, _of_interest(target, body), target.options)
     except StatusError as refusal:
@@ -311,7 +321,7 @@ def _existing(store: Writable, target: WriteTarget) -> Object:
 def _mutated(
     store: Writable, target: WriteTarget, operation: str, item: Object, old: Object | None
 ) -> Object:
-    if not store.admission.hooks:
+    if not _is_reviewed(store, target, operation, mutating=True):
         return item
     review = _review(store, target, operation, item, old)
     changed = store.admission.mutate(review, target.options.warnings)
@@ -323,8 +333,14 @@ def _mutated(
 
 
 def _validate(store: Writable, target: WriteTarget, operation: str, item: Object, old: Object | None) -> None:
-    if store.admission.hooks:
+    if _is_reviewed(store, target, operation, mutating=False):
         store.admission.validate(_review(store, target, operation, item, old), target.options.warnings)
+
+
+def _is_reviewed(store: Writable, target: WriteTarget, operation: str, *, mutating: bool) -> bool:
+    resource = target.resource
+    place = (resource.group, resource.plural, target.subresource)
+    return bool(store.admission.named(mutating, operation, *place))
 
 
 def _review(store: Writable, target: WriteTarget, operation: str, item: Object, old: Object | None) -> Review:

@@ -314,3 +314,19 @@ def act(store: Store, what: str, name: str, labels: dict[str, str]) -> None:
     except StatusError as refusal:
         if refusal.code not in (404, 409):  # of a name that is not there, or there already
             raise
+
+
+def test_a_patch_of_the_status_is_judged_as_a_whole_and_changes_the_status_alone(store: Store) -> None:
+    store.create(PODS, pod("p"), "default")
+    before = store.get(PODS, "default", "p")
+    both = {"spec": {"priority": 7}, "status": {"phase": "Running"}}
+    after = store.patch(PODS, "default", "p", both, subresource="status")
+    assert after["spec"] == before["spec"] and after["status"]["phase"] == "Running"
+    unreadable = {"spec": {"containers": "many"}, "status": {"phase": "Failed"}}
+    with refused(422):
+        store.patch(PODS, "default", "p", unreadable, subresource="status")
+    strict = Options(validation="Strict")
+    with refused(422):
+        store.patch(PODS, "default", "p", {"spec": {"no": 1}}, subresource="status", options=strict)
+    with refused(422):
+        store.patch(PODS, "default", "p", {"no": 1}, subresource="status", options=strict)
