@@ -21,6 +21,7 @@ import click
 
 from bayplan.cli.config.cluster_access import takes_cluster
 from bayplan.cli.config.options import takes_configuration
+from bayplan.cli.config.output import echo
 from bayplan.cli.live.state import ClusterTarget
 from bayplan.cli.running.defragment_standing import (
     ROLE_PREFIX,
@@ -54,7 +55,7 @@ class GrantedLeadership:
 
 
 def _report(search: DefragmentSearch) -> None:
-    click.echo(json.dumps(asdict(search)))
+    echo(json.dumps(asdict(search)))
 
 
 @click.command()

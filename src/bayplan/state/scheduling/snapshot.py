@@ -157,8 +157,6 @@ class SnapshotBuilder:
         rejection = None if stale and spec is not None else blocker_of(gang)
         if spec is None:
             spec = GangSpec(gang.ref, priority=entry.priority)
-        if rejection is not None:
-            gang.blocker, gang.blocker_at, gang.blocker_for = rejection, now, gang.newest
         nominated = {}
         if store.nominations:
             found = ((pod.key, store.nominations.get(pod.key)) for pod in waiting)

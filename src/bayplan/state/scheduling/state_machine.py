@@ -313,7 +313,7 @@ class GangStateMachine:
         if gang is None or entry is None:
             return
         if report is not None:
-            gang.reported = report.rejection
+            self._reported(gang, report.rejection, now)
         self._renew_reservation(gang.ref, report)
         gang.bind_failed_at, gang.changed = None, False
         if gang.binding:
@@ -326,6 +326,15 @@ class GangStateMachine:
             self.queue.mark_preempting(entry, CAPACITY_EVENTS, now + PREEMPTION_SECONDS)
         else:  # the plan only records its start
             self._requeue_undecided(entry, now)
+
+    def _reported(self, gang: GangState, rejection: Rejection, now: float) -> None:
+        """A rejection is written; what blocks the gang counts as reported only if it was that."""
+        gang.reported = rejection
+        blocker = blocker_of(gang)
+        if blocker is not None:
+            gang.blocker_at = now
+            if rejection == blocker:
+                gang.blocker, gang.blocker_for = blocker, gang.newest
 
     def _renew_reservation(self, ref: Ref, report: ReportUnschedulable | None) -> None:
         """A backfill reservation lasts as long as each rejection renews it."""
@@ -351,7 +360,7 @@ class GangStateMachine:
     def _requeue_undecided(self, entry: SchedulingEntry, now: float) -> None:
         """Nothing was decided about a gang: requeue it so that it does not block the others."""
         if entry.ref in self.queue.to_report:
-            self.queue.move(entry, entry.state)
+            self.queue.move(entry, entry.state, now + REPORT_AGAIN_SECONDS)
         elif entry.state is EntryState.READY:
             self.queue.back_off(entry, now)
 

@@ -79,7 +79,7 @@ class AdmissionHooks:
 
     def __init__(self, labels_of: NamespaceLabels = lambda namespace: {}) -> None:
         self._hooks: tuple[Hook, ...] = ()
-        self._found: dict[tuple[bool, str, str, str, str], tuple[Hook, ...]] = {}  # as `named` answered
+        self._by_write: dict[tuple[bool, str, tuple[str, str]], tuple[Hook, ...]] = {}
         self.labels_of = labels_of
 
     @property
@@ -89,8 +89,12 @@ class AdmissionHooks:
 
     @hooks.setter
     def hooks(self, hooks: Sequence[Hook]) -> None:
-        self._hooks = tuple(hooks)
-        self._found.clear()
+        self._hooks, self._by_write = tuple(hooks), {}
+        for hook in self._hooks:
+            for operation in hook.operations:
+                for place in hook.resources:
+                    write = (hook.mutating, operation, place)
+                    self._by_write[write] = (*self._by_write.get(write, ()), hook)
 
     def register(self, hook: Hook) -> None:
         """Add a hook."""
@@ -100,16 +104,8 @@ class AdmissionHooks:
         self, mutating: bool, operation: str, group: str, plural: str, subresource: str
     ) -> tuple[Hook, ...]:
         """The hooks whose kinds and operations include such a write; most writes have none."""
-        sought = (mutating, operation, group, plural, subresource)
-        found = self._found.get(sought)
-        if found is None:
-            place = (group, f"{plural}/{subresource}" if subresource else plural)
-            found = self._found[sought] = tuple(
-                hook
-                for hook in self._hooks
-                if hook.mutating is mutating and operation in hook.operations and place in hook.resources
-            )
-        return found
+        place = (group, f"{plural}/{subresource}" if subresource else plural)
+        return self._by_write.get((mutating, operation, place), ())
 
     def mutate(self, review: Review, warnings: list[str]) -> Object | None:
         """The object after all mutating hooks."""
