@@ -16,17 +16,17 @@ from bayplan.runtime.core.clock import SystemClock, VirtualClock
 from bayplan.runtime.telemetry.metrics import Metrics
 
 CHILD = """
-import signal, sys
-file = open(sys.argv[1], "a", buffering=1)
+import os, signal, sys
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)  # unbuffered: a signal may interrupt a write
 def ends(*_):
-    file.write("ends\\n")
-    sys.exit()
+    os.write(file, b"ends\\n")
+    os._exit(0)
 signal.signal(signal.SIGTERM, ends)
-file.write("begins\\n")
+os.write(file, b"begins\\n")
 print('{"result": "moved", "moved": 2, "lost_gpu_hours": 1.5}', flush=True)
 print("no report", flush=True)
 for line in sys.stdin:
-    file.write(line)
+    os.write(file, line.encode())
 """
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from bayplan.model.change import (
     Change,
     GangSpecLost,
@@ -15,9 +13,9 @@ from bayplan.model.change import (
 )
 from bayplan.model.gang import GangSpec, Group, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.plan import Bind, MarkStarted, Plan, ReportUnschedulable
+from bayplan.model.plan import Bind, MarkStarted, Plan
 from bayplan.model.pod import PodKey
-from bayplan.model.rejection import Rejection, RejectionReason
+from bayplan.model.rejection import RejectionReason
 from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
@@ -265,23 +263,6 @@ def test_a_gang_without_its_spec_is_pending_and_reported_once() -> None:
     assert step(state, NOW + 1000) == Plan() and state.next_due(NOW + 1000) == NEVER
     state.apply(gang("job", 2))
     assert binds(step(state, NOW + 1001)) == {"job-0": "a", "job-1": "a"}
-
-
-@pytest.mark.parametrize("reported", [True, False], ids=["as an error", "not at all"])
-def test_what_blocks_a_gang_is_reported_again_after_a_decision_that_failed(reported: bool) -> None:
-    """An error in the decision came between the snapshot and the report."""
-    state = board(node("a"), *pods("job", 2))
-    step(state)
-    now = state.next_due(NOW)
-    (head,) = state.heads(now)
-    state.snapshot([head], now)
-    failed = ReportUnschedulable(head, Rejection(RejectionReason.INTERNAL, about="id"))
-    state.assume(Plan((failed,)) if reported else Plan(undecided=(head,)), now)
-    later = state.next_due(now)
-    assert later < NEVER
-    (told,) = refusals(step(state, later))
-    assert told.rejection.reason is RejectionReason.NO_SPEC
-    assert state.next_due(later) == NEVER
 
 
 def test_a_spec_that_is_deleted_and_created_again_counts_as_before() -> None:
