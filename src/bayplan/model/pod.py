@@ -65,6 +65,7 @@ class Pod:
     scheduler: str = ""  # the scheduler name, if it is ours
     unbound: bool = False  # it only has its node in prospect: assumed, assigned or nominated
     slot: Slot | None = None  # the slot of an admitted gang that it takes; its domain is not filled in
+    foreign_claims: bool = False  # another scheduler has to allocate devices to it
 
     @property
     def uses_capacity(self) -> bool:

@@ -42,7 +42,7 @@ class DeviceState:
         self.claims: dict[DeviceClaimKey, DeviceClaim] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.slices: dict[str, DeviceSlice] = {}
-        self.allocated_by_others = 0  # how many allocations were seen that were not decided here
+        self.signs_of_others = 0  # allocations not decided here, and pods with claims that wait for others
         self.assumed: dict[DeviceClaimKey, DeviceAllocation] = {}
         self._assumed_by: dict[DeviceClaimKey, set[PodKey]] = {}
         self._assumed_of: dict[PodKey, tuple[DeviceClaimKey, ...]] = {}
@@ -175,7 +175,7 @@ class DeviceState:
             and now is not None
             and now.allocation is not None
         ):
-            self.allocated_by_others += key not in self.assumed
+            self.signs_of_others += key not in self.assumed
         if now is None:
             self.claims.pop(key, None)
         else:

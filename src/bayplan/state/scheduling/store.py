@@ -287,6 +287,8 @@ class SchedulingStore:
                 self._replaced(before, pod)
                 before = None
         self.pods[key] = pod
+        if pod.foreign_claims:
+            self.devices.signs_of_others += 1
         if pod.gang is not None:
             self.members.setdefault(pod.gang, {})[key] = None
         if pod.node or pod.finished:

@@ -294,6 +294,7 @@ class SchedulingDecoder:
             was_started=bool(node) and phase not in NOT_STARTED,
             scheduler=intern(spec.scheduler_name or "") if ours else "",
             slot=self.slot_of(wire),
+            foreign_claims=bool(spec.resource_claims) and not ours and not node,
         )
 
     def _company(self, wire: PodWire) -> Selector | None:

@@ -33,7 +33,7 @@ from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
 
 HELD_SECONDS = ASSUMED_SECONDS - 2.0  # then the gang is decided on again
 PAUSE_SECONDS = 0.1  # between the event that shows our writes and the bindings
-PAUSE_BESIDE_OTHERS_SECONDS = 0.5  # the same while another scheduler allocates devices
+PAUSE_BESIDE_OTHERS_SECONDS = 2.0  # the same while another scheduler allocates devices: it may be slow
 OTHERS_SECONDS = 60.0  # it does so still if it did within this time
 DOUBT_SECONDS = 60.0  # so long a release counts as written after its write has timed out
 NEVER = float("inf")
@@ -94,7 +94,7 @@ class DeviceBinding:
         self.failed: list[Bind] = []  # to be settled
         self.releases: dict[DeviceClaimKey, Release] = {}
         self._numbers = count(1)
-        self._allocated_by_others, self._others_until = 0, -NEVER
+        self._signs_of_others, self._others_until = 0, -NEVER
 
     def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
         """The bindings of a gang, or the writes to claims that must precede them."""
@@ -226,9 +226,9 @@ class DeviceBinding:
 
     def _look_at_others(self, now: float) -> None:
         """Note whether another scheduler allocates devices."""
-        allocated = self.state.store.devices.allocated_by_others
-        if allocated != self._allocated_by_others:
-            self._allocated_by_others, self._others_until = allocated, now + OTHERS_SECONDS
+        signs = self.state.store.devices.signs_of_others
+        if signs != self._signs_of_others:
+            self._signs_of_others, self._others_until = signs, now + OTHERS_SECONDS
 
     def _pause(self, now: float) -> float:
         return PAUSE_BESIDE_OTHERS_SECONDS if now < self._others_until else PAUSE_SECONDS

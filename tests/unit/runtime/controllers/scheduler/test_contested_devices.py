@@ -92,3 +92,22 @@ def test_a_node_that_another_scheduler_fills_while_claims_are_written_gets_no_po
     site.run(10)
     assert site.on("p") == ["r1-n2"]
     site.check()
+
+
+def test_a_scheduler_with_pods_that_need_devices_may_allocate_a_second_later(site: OvertakenSite) -> None:
+    site.claim("theirs")
+    spec = {
+        "schedulerName": "another",
+        "containers": [{"name": "c", "image": "i"}],
+        "resourceClaims": [{"name": "gpus", "resourceClaimName": "theirs"}],
+    }
+    site.store.create(PODS, {"metadata": {"name": "waits"}, "spec": spec}, "default")
+    site.run(1)
+    site.pod("p", "one")
+    site.run(1)
+    ((node, _),) = [device for claim in site.claims() for device in site.devices(claim)]
+    assert site.on("p") == [""], "its devices are allocated, and it is not bound yet"
+    allocate_elsewhere(site.store, node)
+    site.run(10)
+    assert site.on("p") == [{"r1-n1": "r1-n2", "r1-n2": "r1-n1"}[node]]
+    site.check()
