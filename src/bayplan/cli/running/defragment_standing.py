@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import click
 
@@ -24,7 +24,7 @@ from bayplan.explanation.text import counted, shown_name
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.plan import ReportNotAdmitted
 from bayplan.scheduling.defragment.cost import CostRules, accelerators
-from bayplan.scheduling.defragment.policy import DefragmentPolicy, MoveBudget
+from bayplan.scheduling.defragment.policy import HOUR, DefragmentPolicy, MoveBudget
 from bayplan.scheduling.defragment.problem import DefragmentPlan, required_level
 
 Say = Callable[[str], None]
@@ -47,13 +47,11 @@ class GangWithoutRoom:
 class DefragmentSearch:
     """What became of one search for moves."""
 
-    result: str  # one of SEARCH_RESULTS
+    result: Literal["moved", "stopped", "no_moves", "not_worth_it", "over_budget"]
     moved: int = 0
     lost_gpu_hours: float = 0.0
 
 
-HOUR = 3600.0
-SEARCH_RESULTS = ("moved", "stopped", "no_moves", "not_worth_it", "over_budget")
 Report = Callable[[DefragmentSearch], None]
 
 ROLE_PREFIX = "role-"

@@ -35,7 +35,7 @@ from bayplan.cli.running.defragment_writes import (
 )
 from bayplan.dialects.api import Ended, Verb, Write
 from bayplan.dialects.errors import ApiError
-from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
+from bayplan.dialects.kube.decode.wire import PODS_KIND, OwnerReference, PodWire
 from bayplan.dialects.kube.encode.binding import event_write
 from bayplan.dialects.kube.encode.holders import holder_pods
 from bayplan.dialects.kube.encode.move_marks import PlanMark
@@ -304,21 +304,18 @@ def _message(error: Exception) -> str:
 
 
 def _involved(wire: PodWire) -> dict[str, Any]:
-    """The object that people look at to see why a pod ended."""
-    meta = wire.metadata
-    for one in meta.owner_references or ():
-        if one.controller:
-            owner = {"apiVersion": one.api_version, "kind": one.kind, "name": one.name, "uid": one.uid}
-            return {**owner, "namespace": meta.namespace}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": meta.name,
-        "uid": meta.uid,
-        "namespace": meta.namespace,
-    }
+    """The object that people look at to see why a pod ended: its controller, or else the pod."""
+    meta, owner = wire.metadata, _controller(wire)
+    version, kind = ("v1", "Pod") if owner is None else (owner.api_version, owner.kind)
+    named = meta if owner is None else owner
+    about = {"apiVersion": version, "kind": kind, "name": named.name, "uid": named.uid}
+    return {**about, "namespace": meta.namespace}
 
 
 def _owner(wire: PodWire | None) -> str:
-    owners = (wire.metadata.owner_references or ()) if wire is not None else ()
-    return next((one.uid for one in owners if one.controller), "")
+    owner = _controller(wire) if wire is not None else None
+    return owner.uid if owner is not None else ""
+
+
+def _controller(wire: PodWire) -> OwnerReference | None:
+    return next((one for one in wire.metadata.owner_references or () if one.controller), None)
