@@ -26,8 +26,9 @@ from bayplan.dialects.jobs.kinds import SCHEDULED, TABLE
 from bayplan.dialects.jobs.serving_jobs import SET_NAME
 from bayplan.dialects.kai.api.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
+from bayplan.dialects.kueue.fields.workload_rules import RESERVED
 from bayplan.dialects.kueue.names.annotations import QUEUE, SUSPENDED_BY
-from bayplan.dialects.kueue.webhooks.validate import QUEUED, STATUS
+from bayplan.dialects.kueue.webhooks.validate import QUEUED, STATUS, STATUS_FIELDS
 from bayplan.dialects.registry import REVIEWED_AS
 from bayplan.runtime.webhooks.server import OPTIONAL
 
@@ -69,6 +70,24 @@ _NOT_CREATED_BY_CONTROLLER = (
 )
 """Not created by a controller of Kubernetes: the webhook is not called for every pod of a cluster. Owner
 references by other clients may be forged; the webhook checks whether these owners exist."""
+_FROM_OTHERS = "!request.userInfo.username.startsWith('system:serviceaccount:NAMESPACE:')"
+_CHECKED_CHANGES = " || ".join(
+    (
+        "!has(oldObject.status)",
+        "!has(object.status)",
+        *(
+            f"has(object.status.{name}) != has(oldObject.status.{name})"
+            f" || has(object.status.{name}) && object.status.{name} != oldObject.status.{name}"
+            for name in STATUS_FIELDS
+        ),
+        " != ".join(
+            f"(has({one}.status.conditions) && {one}.status.conditions"
+            f".exists(c, c.type == '{RESERVED}' && c.status == 'True'))"
+            for one in ("object", "oldObject")
+        ),
+    )
+)
+"""Something in the status of a Workload changes that the webhook checks; the schema checks conditions."""
 CONDITIONS = {
     **dict.fromkeys(QUEUED, _QUEUED),
     ("", "pods"): f"{_QUEUED} || {_SUSPENDED_BY_OWNER}",
@@ -77,7 +96,7 @@ CONDITIONS = {
         for kind in SCHEDULED
         if kind.ranks is not None
     },
-    STATUS: "!request.userInfo.username.startsWith('system:serviceaccount:NAMESPACE:')",
+    STATUS: f"{_FROM_OTHERS} && ({_CHECKED_CHANGES})",
 }
 
 

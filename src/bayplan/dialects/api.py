@@ -22,6 +22,8 @@ class Kind:
     wire: type[Any] | None = None  # a msgspec Struct with the fields to decode; None: plain dicts
     # it may not be served by the cluster, or only later; it is the same kind for all that
     optional: bool = field(default=False, compare=False)
+    # writes of these objects wait while others are in flight; it is the same kind for all that
+    low_priority: bool = field(default=False, compare=False)
     field_selector: str = ""
     label_selector: str = ""
     only_namespace: str = ""  # restricts the watch to one namespace; empty: all namespaces

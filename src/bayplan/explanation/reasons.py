@@ -40,6 +40,7 @@ PREEMPTION_GROUNDS = {
 
 _REMARKS = {
     AdmissionRemark.PREEMPTION_FAILED: "evicting the victims failed; it is retried",
+    AdmissionRemark.OTHERS_ENDING: "other gangs end at the moment; it preempts if they do not make room soon",
     AdmissionRemark.OVERTAKEN: "gangs admitted earlier in the same cycle took the capacity",
     AdmissionRemark.SAME_VICTIMS: "another gang preempts the same gangs first",
     AdmissionRemark.SAME_VICTIMS_WILL_FIT: "fits once the preempted gangs have terminated",

@@ -133,6 +133,7 @@ class AdmissionRemark(StrEnum):
     TRIED = "tried"
     PREEMPTING = "preempting"  # victims are terminating
     PREEMPTION_FAILED = "preemption_failed"
+    OTHERS_ENDING = "others_ending"  # it would preempt, but other gangs end just now: it waits a moment
     OVERTAKEN = "overtaken"  # another gang of this cycle took the capacity
     SAME_VICTIMS = "same_victims"  # another gang of this cycle preempts the same victims
     SAME_VICTIMS_WILL_FIT = "same_victims_will_fit"

@@ -28,6 +28,7 @@ from tools.controlplane.plan import CONTROLLERS, JOBSET, KWOK
 RUN_SECONDS = 300.0
 RELEASE_SECONDS = 0.2
 QUIET_SECONDS = 4.0
+SETTLE_SECONDS = 60.0
 LONG_AGO = "2026-01-01T00:00:00Z"
 READY = [{"type": "Ready", "status": "True", "reason": "Bench", "message": "no kubelet"}]
 
@@ -77,14 +78,26 @@ def _furnish(cluster: Cluster, load: Load) -> None:
     time.sleep(QUIET_SECONDS)
 
 
+def _settle(cluster: Cluster) -> None:
+    """Until the manager writes nothing for a while: what it writes late counts, too."""
+    end, before = time.monotonic() + SETTLE_SECONDS, Counter[str]()
+    while (now := writes_so_far(cluster)) != before and time.monotonic() < end:
+        before = now
+        time.sleep(2.0)
+
+
 # ── bare Workloads ─────────────────────────────────────────────────────────────────────────────────
 
 
 class _Follower:
-    """Watches Workloads, ends those whose time is over, and releases those that were evicted."""
+    """Watches Workloads, ends those whose time is over, and releases those that were evicted.
+
+    Users and the controllers of jobs are different clients: what ends a job does not queue behind creations.
+    """
 
     def __init__(self, cluster: Cluster, gangs: Iterable[Gang]) -> None:
         self.backend = RemoteBackend(load_access(cluster.kubeconfig))
+        self.users = RemoteBackend(load_access(cluster.kubeconfig))
         self.backend.watch([api_kinds.WORKLOADS])
         self.runs = {one.obj["metadata"]["name"]: one.runs for one in gangs}
         self.began = time.monotonic()
@@ -108,7 +121,7 @@ class _Follower:
             self.made[name] = now
             writes.append(Write(Verb.CREATE, api_kinds.WORKLOADS, NAMESPACE, name, one.obj))
         self.written[f"POST {api_kinds.WORKLOADS.plural}"] += len(writes)
-        self.backend.submit(writes)
+        self.users.submit(writes)
 
     def follow(self, enough: int, *, finished: bool = False) -> float:
         """Until so many were admitted (and finished); when the last one was."""
@@ -119,6 +132,8 @@ class _Follower:
             self.backend.wait(0.05)
             self._look()
             self._act()
+            for outcome in self.users.outcomes():
+                assert outcome.ended is Ended.DONE, f"{outcome.write.name} was not created: {outcome.ended}"
             for outcome in self.backend.outcomes():
                 if outcome.ended is Ended.CONFLICT:  # the manager wrote first: again, with what it wrote
                     heapq.heappush(self.ends, (self.due.get(outcome.write.name, 0.0), outcome.write.name))
@@ -173,6 +188,10 @@ class _Follower:
     def _conditions(self, name: str, *but: str) -> list[Object]:
         return [one for one in self.last[name]["status"]["conditions"] if one["type"] not in but]
 
+    def close(self) -> None:
+        self.backend.close(0)
+        self.users.close(0)
+
     def _patch(self, name: str, status: Object) -> None:
         body = {"status": status}
         version = self.last[name]["metadata"]["resourceVersion"]
@@ -211,10 +230,11 @@ def _gangs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
         if ending:
             follower.follow(len(load.gangs), finished=True)
             last = max(follower.admitted.values())
+        _settle(cluster)
         used, served = manager.cpu() - before, server_cpu(cluster) - served
         writes = without(writes_so_far(cluster), written + follower.written - mine)
     finally:
-        follower.backend.close(0)
+        follower.close()
     waits = [follower.admitted[one.obj["metadata"]["name"]] - start for one in load.gangs]
     queues = [one for one in load.queues if one["kind"] == "ClusterQueue"]
     found = Checker(load.nodes, queues, RUN_SECONDS).judge(follower.history)
@@ -245,6 +265,7 @@ def _jobs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
             for event in backend.events():
                 if event.happened is Happened.SEEN and not event.object.spec.scheduling_gates:
                     free.setdefault(event.object.metadata.uid, time.monotonic() - start)
+        _settle(cluster)
         used, served = manager.cpu() - before, server_cpu(cluster) - served
         mine = Counter(
             {"POST jobs": len(load.jobs), "POST pods": load.pods}

@@ -1,4 +1,7 @@
-"""Sends writes: those to one object or of one sequence in order, all others concurrently."""
+"""Sends writes: those to one object or of one sequence in order, all others concurrently.
+
+Writes of low priority (events) have a few places of their own: they never fill those that others wait for.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,23 @@ from bayplan.dialects.errors import ApiError, Misconfigured, Unauthorised
 
 UNSENT_PAUSE = 0.25  # seconds until a server without a connection is tried again, twice as long each time
 UNSENT_PAUSE_MAX = 4.0
+LOW_PRIORITY_IN_FLIGHT = 4
+LOW_PRIORITY_WAITING = 10_000  # further ones are dropped: memory has bounds
 
+TOO_MANY = f"it was not sent: {LOW_PRIORITY_WAITING} others of low priority wait"
 NOT_ALLOWED = "it was not sent: this replica leads no longer"
 
 Key = tuple[str, str, str, str]
 """Group, plural, namespace and name, or a sequence name: writes with equal keys are sent in order."""
+
+
+class _Queue:
+    """Writes that may be sent, and the tasks that send them."""
+
+    def __init__(self, workers_max: int) -> None:
+        self.workers_max = workers_max
+        self.writes: deque[Write] = deque()
+        self.workers: set[asyncio.Task[None]] = set()
 
 
 class Writer:
@@ -35,12 +50,11 @@ class Writer:
         in_flight_max: int,
     ) -> None:
         self._client, self._report, self._jitter = client, report, jitter
-        self._in_flight_max = in_flight_max
         self._may_write: Callable[[], bool] = lambda: True
         self._seconds = client.seconds
-        self._ready: deque[Write] = deque()
+        self._ready = _Queue(in_flight_max)
+        self._low = _Queue(min(LOW_PRIORITY_IN_FLIGHT, in_flight_max))
         self._behind: dict[Key, deque[Write]] = {}  # of each object being written, what comes next
-        self._workers: set[asyncio.Task[None]] = set()
         self._decoders: dict[type[Any] | None, Callable[[bytes], Any]] = {}
 
     def write_only_while(self, may_write: Callable[[], bool], seconds: float) -> None:
@@ -53,37 +67,43 @@ class Writer:
             behind = self._behind.get(_key(write)) if write.name else None
             if behind is not None:
                 behind.append(write)
+            elif write.kind.low_priority and len(self._low.writes) >= LOW_PRIORITY_WAITING:
+                self._report(WriteOutcome(write, Ended.REFUSED, message=TOO_MANY))
             else:
                 self._begin(write)
-        for _ in range(min(len(self._ready), self._in_flight_max - len(self._workers))):
-            worker = asyncio.create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+        for queue in (self._ready, self._low):
+            for _ in range(min(len(queue.writes), queue.workers_max - len(queue.workers))):
+                worker = asyncio.create_task(self._work(queue.writes))
+                queue.workers.add(worker)
+                worker.add_done_callback(queue.workers.discard)
 
     async def close(self, grace_seconds: float) -> None:
         """Finish the submitted writes within the time given, and report the others as timed out."""
-        if self._workers and grace_seconds > 0:
-            await asyncio.wait(self._workers, timeout=grace_seconds)
-        for worker in self._workers:
+        workers = [*self._ready.workers, *self._low.workers]
+        if workers and grace_seconds > 0:
+            await asyncio.wait(workers, timeout=grace_seconds)
+        for worker in workers:
             worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
-        never = [*self._ready, *(write for queue in self._behind.values() for write in queue)]
+        await asyncio.gather(*workers, return_exceptions=True)
+        behind = (write for queue in self._behind.values() for write in queue)
+        never = [*self._ready.writes, *self._low.writes, *behind]
         for write in never:
             self._report(
                 WriteOutcome(write, Ended.TIMED_OUT, message="it was never sent: the backend was closed")
             )
-        self._ready.clear()
+        self._ready.writes.clear()
+        self._low.writes.clear()
         self._behind.clear()
 
     def _begin(self, write: Write) -> None:
         if write.name:  # a name still to be generated cannot conflict with another write
             self._behind[_key(write)] = deque()
-        self._ready.append(write)
+        (self._low if write.kind.low_priority else self._ready).writes.append(write)
 
-    async def _work(self) -> None:
+    async def _work(self, ready: deque[Write]) -> None:
         """Make writes until none is ready."""
-        while self._ready:
-            write = self._ready.popleft()
+        while ready:
+            write = ready.popleft()
             try:
                 outcome = await self._make(write)
             except asyncio.CancelledError:
@@ -96,7 +116,7 @@ class Writer:
                 key = _key(write)
                 behind = self._behind[key]
                 if behind:
-                    self._ready.append(behind.popleft())
+                    ready.append(behind.popleft())
                 else:
                     del self._behind[key]
 

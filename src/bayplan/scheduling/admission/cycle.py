@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from bayplan.model.gang import Ref
 from bayplan.model.plan import (
@@ -107,6 +108,8 @@ class _Decision:
                     head.tries,
                     head.has_victims,
                     taken=bool(head.taken),
+                    may_hold=head.may_hold,
+                    held=head.held,
                 )
             )
         watchdog.end_turn()
@@ -149,11 +152,12 @@ class _Decision:
             self.actions += [replace(action, queued_gang=queued_gang, reserves=None) for queued_gang in alike]
 
     def _evaluate(self, head: QueueHead) -> Assessment:
+        search = partial(evaluate, preempts=not (head.may_hold and head.held))
         if not self.simulation.reserved_quota:
-            return evaluate(self.simulation, head.queued_gang, head.queue, head.progress)
+            return search(self.simulation, head.queued_gang, head.queue, head.progress)
         with self.simulation.tentative():
             self.simulation.set_aside_reserved(head.queued_gang, head.queue)
-            return evaluate(self.simulation, head.queued_gang, head.queue, head.progress)
+            return search(self.simulation, head.queued_gang, head.queue, head.progress)
 
     def _precheck(self, head: QueueHead) -> Rejection | None:
         """Reasons to reject a head that do not depend on free quota or capacity."""
@@ -173,6 +177,10 @@ class _Decision:
         return net_load(entry.assessment.offer, entry.queued_gang, shapes, self.simulation)
 
     def _process(self, entry: CycleEntry) -> None:
+        preempts = entry.assessment.offer.mode is Mode.PREEMPT and (entry.held or entry.assessment.victims)
+        if entry.may_hold and preempts:
+            self._hold(entry)
+            return
         load, fits = self._refreshed(entry)
         offer, profile = entry.assessment.offer, self.simulation.profile
         gives_up = entry.taken or (entry.queued_gang.failed_nodes and profile.replace_fast)
@@ -268,6 +276,12 @@ class _Decision:
         """Count the load of a gang that waits for its victims, so that no other gang takes it."""
         self.simulation.apply(queue, load)
         self.reserved_loads.append((queue, load))
+
+    def _hold(self, entry: CycleEntry) -> None:
+        """Keep what is free for the gang, and preempt no gang yet: an eviction now would be in vain."""
+        self._reserve_load(entry.queue, self._load(entry))
+        entry.reason, entry.remark = RejectionReason.NO_QUOTA_NOW, AdmissionRemark.OTHERS_ENDING
+        entry.requeue, entry.keeps_progress = Requeue.AT_ONCE, False
 
     def _overlaps(self, victims: Sequence[Victim]) -> bool:
         return any(victim.queued_gang.gang.source in self.preempted for victim in victims)

@@ -38,6 +38,8 @@ def evaluate(
     queue: str,
     progress: Sequence[Mapping[str, int]] = (),
     pinned: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    preempts: bool = True,
 ) -> Assessment:
     """The best offer for a gang without preemption, or else the best one with preemption."""
     before = simulation.admitted.get(queue, {}).get(
@@ -45,7 +47,7 @@ def evaluate(
     )
     query = FlavorQuery(simulation, queued_gang, simulation.queues[queue], {}, pinned or {}, progress, before)
     query, offer, needs = _usable_offer(query)
-    if offer.mode is Mode.FIT:
+    if offer.mode is Mode.FIT or (offer.mode is Mode.PREEMPT and not preempts):
         return Assessment(offer)
     simulation.watchdog.so_far = offer.tried
     if offer.mode is Mode.PREEMPT:

@@ -30,6 +30,8 @@ class CycleEntry:
     blocked_by_set_aside: bool = False  # quota set aside for other gangs may be its only obstacle
     overtaken: bool = False  # gangs admitted earlier in this cycle took its capacity
     taken: bool = False  # other pods use hosts of its placement
+    may_hold: bool = False  # other gangs end just now, so that it need not preempt yet
+    held: bool = False  # it was held before, when there were victims
     victims: int = 0
     done: bool = False  # admitted or evicted: no rejection is reported
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -14,6 +14,8 @@ from bayplan.model.rejection import AdmissionRemark, RejectionReason
 from bayplan.state.pending_queue import NEVER, EquivalenceClass, PendingQueue, WakeupEvent, backoff
 
 BACKOFF_MAX = 30.0
+HOLD_SECONDS = 1.0  # after the end of a gang, others of its quota tree preempt none for so long
+HOLD_MAX = 5.0  # for one gang
 _QUOTA_EVENT = frozenset({WakeupEvent.QUOTA_FREED})
 _ANY_EVENT = _QUOTA_EVENT | {WakeupEvent.CAPACITY_FREED}
 _MAY_NOT_ENTER = (
@@ -55,6 +57,7 @@ class QueueEntry:
     overtaken: int = -1  # generation in which other gangs of the cycle were last ahead of it
     taken: tuple[str, ...] = ()  # hosts of its placement whose capacity other pods use
     has_started: bool = False  # a pod was bound when these hosts were taken
+    held_at: float = NEVER  # when it first waited for others to end before it preempts
     stamp: int = 0  # grows with every move: older references to the entry are outdated
     rank: Rank = (0, 0.0, "", "")  # higher priority first, then longer pending
 
@@ -73,6 +76,7 @@ class AdmissionQueue:
     shapes: dict[Hashable, EquivalenceClass[QueueEntry]] = field(default_factory=dict)
     wakings: int = 0
     sticky: QueueEntry | None = None  # victims are terminating for it: no gang of this queue overtakes it
+    ended_at: float = -NEVER  # when a gang of its quota tree ended, as of the last cycle
     idle: bool = False  # no gang is to be tried, and nothing changed since
     suspended: bool = False  # the queue may not admit yet; short-lived, so no reason is reported
 
@@ -169,12 +173,33 @@ class AdmissionQueues:
         self.entries = self.pending.entries
         self.queues: dict[str, AdmissionQueue] = {}
         self.placing: dict[Ref, QueueEntry] = {}  # entries that wait for a placement
+        self.ended: set[str] = set()  # queues in whose quota trees gangs ended since the last cycle
         self.contended = False  # a gang was rejected because of capacity that other pending gangs wait for
 
     def queue(self, name: str) -> AdmissionQueue:
         if name not in self.queues:
             self.queues[name] = AdmissionQueue(name, self.pending)
         return self.queues[name]
+
+    def end(self, queues: Iterable[str]) -> None:
+        """A gang of the quota tree of these queues ended; without pending gangs it means nothing."""
+        known = [name for name in queues if name in self.queues]
+        if any(self.queues[name].shapes for name in known):
+            self.ended.update(known)
+
+    def note_ends(self, now: float) -> None:
+        """A cycle begins: gangs that ended before it count from now on."""
+        for name in self.ended:
+            if name in self.queues:
+                self.queues[name].ended_at = now
+        self.ended.clear()
+
+    def may_hold(self, entry: QueueEntry, now: float) -> bool:
+        """Whether a gang that would preempt waits for others to end instead."""
+        queue = self.queues.get(entry.queue)
+        if queue is None or entry.state is not QueueEntryState.PENDING:
+            return False
+        return now < queue.ended_at + HOLD_SECONDS and now < min(entry.held_at, now) + HOLD_MAX
 
     def drop_unused(self, queues: Container[str]) -> None:
         """Drop the pending queues of deleted queues that no gang belongs to."""
@@ -199,6 +224,7 @@ class AdmissionQueues:
         """Change the state of an entry."""
         self.touch(entry.queue)
         entry.state = place
+        entry.held_at = NEVER if place is QueueEntryState.ADMITTING else entry.held_at
         self.pending.move(entry, due)
         if place is QueueEntryState.PLACING:
             self.placing[entry.queued_gang.gang.source] = entry
@@ -242,9 +268,13 @@ class AdmissionQueues:
             case Requeue.AT_ONCE if remark in (
                 AdmissionRemark.PREEMPTING,
                 AdmissionRemark.SAME_VICTIMS_WILL_FIT,
+                AdmissionRemark.OTHERS_ENDING,
             ):
+                if remark is AdmissionRemark.OTHERS_ENDING:
+                    entry.held_at = min(entry.held_at, now)
+                    self.pending.postpone(entry, min(queue.ended_at + HOLD_SECONDS, entry.held_at + HOLD_MAX))
                 queue.sticky = entry
-                return queue.reject(entry)  # until the victims are gone
+                return queue.reject(entry)  # until the victims are gone, or others have ended
             case Requeue.AT_ONCE if entry.progress in entry.searched:  # every flavor was tried
                 self.clear_sticky(entry.queue, entry)
                 return queue.reject(entry)

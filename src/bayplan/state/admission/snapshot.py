@@ -19,6 +19,7 @@ from bayplan.state.admission.queues import AdmissionQueues, QueueEntry, QueueEnt
 from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.reservations import Reservation
 from bayplan.state.admission.usage import GangUsage
+from bayplan.state.pending_queue import NEVER
 
 EQUIVALENTS_MAX = 1000  # per cycle; the remaining gangs of the shape follow in the next one
 
@@ -36,6 +37,8 @@ class QueueHead:
     has_victims: bool = False  # victims were evicted for it
     taken: tuple[str, ...] = ()  # hosts of its placement whose capacity other pods use
     has_started: bool = False  # a pod of it is bound, so that it moves away from hosts that were taken
+    may_hold: bool = False  # other gangs end just now, so that it need not preempt yet
+    held: bool = False  # it was held before, when there were victims
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +76,11 @@ def heads_of(
     names = () if only_placing else sorted(pending.queues)
     firsts = (pending.queues[name].first() for name in names)
     turns += [entry for entry in firsts if entry is not None]
+    pending.note_ends(now)
     heads: list[QueueHead] = []
     for entry in turns:
         try:
-            heads.append(head_of(config, pending, entry))
+            heads.append(head_of(config, pending, entry, now))
         except Exception as error:
             if failed is None:
                 raise
@@ -84,7 +88,7 @@ def heads_of(
     return heads
 
 
-def head_of(config: AdmissionConfig, pending: AdmissionQueues, entry: QueueEntry) -> QueueHead:
+def head_of(config: AdmissionConfig, pending: AdmissionQueues, entry: QueueEntry, now: float) -> QueueHead:
     """The head of a queue, from its entry."""
     pending_queue = pending.queues.get(entry.queue)
     alike: Iterable[QueuedGang] = ()
@@ -100,5 +104,5 @@ def head_of(config: AdmissionConfig, pending: AdmissionQueues, entry: QueueEntry
         queued_gang = replace(queued_gang, failed_nodes=tuple(failed))
     return QueueHead(
         queued_gang, entry.queue, progress, barred, tuple(alike), entry.tries, made_room, entry.taken,
-        entry.has_started,
+        entry.has_started, pending.may_hold(entry, now), entry.held_at < NEVER,
     )  # fmt: skip

@@ -183,13 +183,14 @@ class AdmissionState:
 
     def _gang_lost(self, ref: Ref) -> None:
         entry = self.pending.entries.pop(ref, None)
-        self.assumed.pop(ref, None)
+        if self.assumed.pop(ref, None) is None:
+            self._wakeups.ended(self.usage.by_gang.get(ref))
         self.evicting.discard(ref)
         self._release(ref)
         if entry is not None:
-            waited = entry.state is QueueEntryState.PENDING
+            before = entry.state
             self.pending.move(entry, QueueEntryState.INACTIVE)
-            if waited:
+            if before is QueueEntryState.PENDING:
                 self._left_queue(entry.queue, entry)
 
     def _account(self, entry: QueueEntry) -> None:
@@ -298,6 +299,8 @@ class AdmissionState:
             case QueueEntryState.BACKOFF:
                 entry.shape = self.config.shape_of(entry.queued_gang, entry.queue, entry.rank)
                 self.pending.move(entry, QueueEntryState.PENDING)
+            case QueueEntryState.PENDING:  # it has waited for others to end
+                self.pending.wake(entry.queue)
             case QueueEntryState.ADMITTING if unread(ref):  # its newest version may show the admission
                 self.pending.move(entry, QueueEntryState.ADMITTING, now + ASSUMED_SECONDS)
             case QueueEntryState.ADMITTING:  # the result of the write never arrived
@@ -307,8 +310,7 @@ class AdmissionState:
         """A frozen snapshot for deciding on these gangs."""
         supplies = self.usage.supplies()
         return AdmissionSnapshot(
-            self.usage.quota_tree().copy(),
-            supplies,
+            self.usage.quota_tree().copy(), supplies,
             self.config.flavors, self.config.queues, self.config.checks,
             self.usage.by_queue,
             frozenset(self.inactive_queues()),

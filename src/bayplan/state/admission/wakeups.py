@@ -31,6 +31,12 @@ class AdmissionWakeups:
         for name in (name for topology in freed for name in self._config.queues_on(topology)):
             self._pending.wake(name, WakeupEvent.CAPACITY_FREED)
 
+    def ended(self, usage: GangUsage | None) -> None:
+        """A gang is over. Unless it was evicted, others may end soon, too."""
+        if usage is not None and not usage.queued_gang.evicted:
+            account = self._usage.quota_tree().queues.get(usage.queue)
+            self._pending.end(queue.name for queue in (account.root().queues() if account else ()))
+
     def usage_released(self, usage: GangUsage) -> None:
         """A gang released its quota in one quota tree, and its capacity in its topologies."""
         account = self._usage.quota_tree().queues.get(usage.queue)

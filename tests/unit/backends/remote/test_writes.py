@@ -16,6 +16,7 @@ from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.pool import Pool
 from bayplan.dialects.api import Backend, Ended, Kind, Verb, Write
+from bayplan.dialects.kube.encode.binding import EVENTS
 from tests.support.listening import free_address
 from tests.support.remote_server import (
     LONG,
@@ -107,6 +108,41 @@ def test_writes_to_different_objects_are_made_at_the_same_time_up_to_a_limit(ser
         gate.open()
         seen.until(lambda: len(seen.outcomes) == 30)
     assert gate.most == 8
+
+
+def event(number: int) -> Write:
+    return Write(Verb.CREATE, EVENTS, "ns", "", {"number": number}, tag=number)
+
+
+def test_events_have_few_places_of_their_own_and_delay_no_other_write(server: Server) -> None:
+    gate = Gate()
+
+    async def slow_events(request: web.Request) -> web.StreamResponse:
+        return await (gate if request.path.endswith("/events") else echo)(request)
+
+    server.writes = slow_events
+    with watching(server, in_flight_max=8) as seen:
+        seen.backend.submit([*(event(number) for number in range(30)), patch("a", 100)])
+        seen.until(lambda: [outcome.write.tag for outcome in seen.outcomes] == [100])
+        seen.until(lambda: gate.inside == writer_module.LOW_PRIORITY_IN_FLIGHT)
+        gate.open()
+        seen.until(lambda: len(seen.outcomes) == 31)
+    assert gate.most == writer_module.LOW_PRIORITY_IN_FLIGHT
+    assert {outcome.ended for outcome in seen.outcomes} == {Ended.DONE}
+
+
+def test_events_beyond_a_bound_are_dropped_and_nothing_else(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "LOW_PRIORITY_WAITING", 5)
+    gate = server.writes = Gate()
+    with watching(server, in_flight_max=1) as seen:
+        seen.backend.submit([patch("a"), patch("b"), *(event(number) for number in range(20))])
+        seen.until(lambda: len(seen.outcomes) == 15)
+        assert {outcome.ended for outcome in seen.outcomes} == {Ended.REFUSED}
+        gate.open()
+        seen.until(lambda: len(seen.outcomes) == 22)
+    assert sum(outcome.ended is Ended.DONE for outcome in seen.outcomes) == 7
 
 
 def test_writes_to_a_slow_object_delay_no_others(server: Server) -> None:

@@ -355,10 +355,10 @@ def test_a_workload_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
 ) -> None:
     world, found = World(), snapshot.head_of
 
-    def thrown(rules: Any, lines: Any, standing: Any) -> Any:
+    def thrown(rules: Any, lines: Any, standing: Any, *now: float) -> Any:
         if standing.queued_gang.gang.source.name == "bad":
             raise Bug("look")
-        return found(rules, lines, standing)
+        return found(rules, lines, standing, *now)
 
     monkeypatch.setattr(snapshot, "head_of", thrown)
     world.loop = Loop(world.backend, [AdmissionController()], Silent(), containment=Containment())

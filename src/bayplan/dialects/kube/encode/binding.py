@@ -11,7 +11,7 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.name_rules import digest
 from bayplan.model.plan import Bind
 
-EVENTS = Kind("", "v1", "Event", "events")
+EVENTS = Kind("", "v1", "Event", "events", low_priority=True)
 _NAME_LENGTH, _HASH_LENGTH = 200, 16
 
 

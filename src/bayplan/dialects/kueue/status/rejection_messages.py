@@ -78,6 +78,9 @@ def rejection_message(rejection: Rejection) -> str:
         case AdmissionRemark.PREEMPTING:
             attempts = attempts_message(rejection.tried)
             return f"{attempts}. Pending the preemption of {rejection.victims} workload(s)"
+        case AdmissionRemark.OTHERS_ENDING:
+            attempts = attempts_message(rejection.tried)
+            return f"{attempts}. Other workloads finish at the moment; preempts if they do not make room soon"
         case AdmissionRemark.PREEMPTION_FAILED:
             what = f"Preempting {rejection.victims} workload(s) failed, will retry."
             return f"{attempts_message(rejection.tried)}. {what}"

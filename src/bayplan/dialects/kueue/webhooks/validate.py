@@ -68,6 +68,9 @@ OWNERS = {*KINDS, *(kind.kind for kind in TABLE if kind.between)}
 STATUS = (FAMILY, "workloads/status")
 """The status of Workloads; the scheduler's own frequent writes need no validation."""
 
+STATUS_FIELDS = ("admission", "admissionChecks", "reclaimablePods", "clusterName", "nominatedClusterNames")
+"""What is validated there beside conditions, whose form the schema checks, too."""
+
 VALIDATED = (*((FAMILY, checked.plural) for checked in CHECKED.values()), STATUS, *QUEUED)
 """Group and resource of all validated objects."""
 

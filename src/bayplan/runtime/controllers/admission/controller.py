@@ -232,7 +232,8 @@ class AdmissionController:
             if not writes:
                 self.report_pace.ended(key)
             yield from writes
-        yield from self.queue_status.writes(self.state, now, self.containment)
+        admitting = bool(self.admitting)
+        yield from self.queue_status.writes(self.state, now, self.containment, admitting=admitting)
 
     def _contained(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
         return self.containment.attempt(work, where, *self.reconciler.describe(key))

@@ -16,6 +16,7 @@ from bayplan.state.reports.counters import QueueCounters
 from bayplan.state.reports.summaries import summaries
 
 EVERY_SECONDS = 1.0
+SLOW_MAX = 10  # statuses per second while admissions are written, unless a condition of the object changes
 REFUSED_SECONDS = 5.0  # until a refused write is tried again
 NEVER = float("inf")
 Unit = tuple[Kind, Key]
@@ -30,7 +31,11 @@ class QueueStatusWriteTag:
 
 
 class QueueStatusWriter:
-    """Reconciles all objects at most once a second, and only after a change."""
+    """Reconciles all objects at most once a second, and only after a change.
+
+    While gangs are admitted one after the other, counts change all the time and each write would delay an
+    admission: then a few objects are written per second, those that waited longest first.
+    """
 
     def __init__(self, dialect: QueueDialect, *, fair: bool, watch: Watcher | None = None) -> None:
         self.dialect = dialect
@@ -44,6 +49,8 @@ class QueueStatusWriter:
         self.seen = -1
         self.stale = True
         self.due = 0.0
+        self.written_at: dict[Unit, float] = {}  # statuses
+        self.left: float = NEVER  # statuses that may still be written in this second
 
     def note(self, event: Event) -> None:
         """Cache an object."""
@@ -53,14 +60,20 @@ class QueueStatusWriter:
         self.reconciler.queue.drop((event.kind, key))  # the changed object may succeed
         if after is None:
             self.refused.pop((event.kind, key), None)
+            self.written_at.pop((event.kind, key), None)
         elif before is None and event.kind in self.dialect.urgent:
             self.due = 0.0  # gangs wait until the queue has its finalizer
         self.stale = True
 
     def writes(
-        self, state: AdmissionState, now: float, containment: Containment = UNCONTAINED
+        self,
+        state: AdmissionState,
+        now: float,
+        containment: Containment = UNCONTAINED,
+        *,
+        admitting: bool = False,
     ) -> Iterator[Write]:
-        """The writes that bring every object up to date. A failed object is tried again later."""
+        """The writes that bring objects up to date. A failed object is tried again later."""
         retry_at = self._again()
         if now < self.due or not (self.stale or state.generation != self.seen or retry_at <= now):
             return
@@ -70,7 +83,10 @@ class QueueStatusWriter:
         for unit, obj in self._idle(self.dialect.with_finalizer, now):
             if self.refused.get(unit, (now, ""))[0] <= now:
                 yield from self._attempted(unit, self._finalizer_write(unit, obj, summary), now, containment)
-        for unit, obj in self._idle(self.dialect.with_status, now):
+        self.left = SLOW_MAX if admitting else NEVER
+        statuses = list(self._idle(self.dialect.with_status, now))
+        statuses.sort(key=lambda one: self.written_at.get(one[0], 0.0))
+        for unit, obj in statuses:
             yield from self._attempted(unit, self._status_write(unit, obj, summary, now), now, containment)
 
     def _attempted(
@@ -81,8 +97,15 @@ class QueueStatusWriter:
 
     def _status_write(self, unit: Unit, obj: Object, summary: Summaries, now: float) -> Iterator[Write]:
         status = self._status(unit, obj, summary, now)
-        if status is not None:
-            yield self._write(unit, Verb.UPDATE, {**obj, "status": status}, obj, "status")
+        if status is None:
+            return
+        if status.get("conditions") == (obj.get("status") or {}).get("conditions"):
+            if self.left <= 0:
+                self.stale = True  # its turn comes in a second
+                return
+            self.left -= 1
+        self.written_at[unit] = now
+        yield self._write(unit, Verb.UPDATE, {**obj, "status": status}, obj, "status")
 
     def _finalizer_write(self, unit: Unit, obj: Object, summary: Summaries) -> Iterator[Write]:
         names = self.dialect.finalizers(unit[0], obj, summary)

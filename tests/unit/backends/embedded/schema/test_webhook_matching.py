@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bayplan.assembly.in_process_webhooks import configured_hooks
 from bayplan.assembly.manifests import NAMESPACE
+from bayplan.assembly.webhook_configurations import CONDITIONS
 from bayplan.assembly.webhooks import registry
 from bayplan.backends.embedded.api.admission_hooks import Hook, HookResponse, Review
 from bayplan.backends.embedded.api.status import StatusError
@@ -16,6 +18,7 @@ from bayplan.backends.embedded.schema import cel
 from bayplan.backends.embedded.schema.webhook_matching import matching
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Kind, Verb, Write
+from bayplan.dialects.kueue.webhooks.validate import STATUS
 from tests.support.api_objects import pod
 from tests.unit.backends.embedded.storage.test_store import store_at
 
@@ -173,3 +176,39 @@ def test_without_the_library_every_write_is_shown(monkeypatch: pytest.MonkeyPatc
     asked = Asked(store, matchConditions=condition("false"))
     store.create(PODS, pod("p"), "default")
     assert asked.names == ["p"]
+
+
+WORKLOAD = ("kueue.x-k8s.io", "v1beta2", "workloads")
+QUOTA = {"type": "QuotaReserved", "status": "True"}
+FINISHED = {"type": "Finished", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "checked"),
+    [
+        ({"conditions": [QUOTA]}, {"conditions": [QUOTA, FINISHED]}, False),
+        (
+            {"conditions": [QUOTA], "admission": {"a": 1}},
+            {"conditions": [QUOTA], "admission": {"a": 2}},
+            True,
+        ),
+        ({"conditions": [QUOTA], "admission": {"a": 1}}, {"conditions": [QUOTA]}, True),
+        ({"conditions": []}, {"conditions": [QUOTA]}, True),
+        ({}, {"conditions": [QUOTA]}, True),
+        ({"conditions": [QUOTA]}, {"conditions": [{**QUOTA, "status": "False"}]}, True),
+        ({"conditions": []}, {"conditions": [], "reclaimablePods": [{"name": "main", "count": 1}]}, True),
+        ({"conditions": []}, {"conditions": [], "clusterName": "far"}, True),
+        (None, {"conditions": [FINISHED]}, True),
+    ],
+)
+def test_the_status_of_a_workload_is_checked_if_something_changes_that_is_checked(
+    before: Object | None, after: Object, checked: bool
+) -> None:
+    def made(status: Object | None) -> Object:
+        return {"metadata": {"name": "w"}} | ({"status": status} if status is not None else {})
+
+    review = Review("UPDATE", *WORKLOAD, "status", "ml", "w", made(after), made(before), user="somebody")
+    found = matching({"matchConditions": condition(CONDITIONS[STATUS]), "failurePolicy": "Fail"})
+    assert found.concerns(review, lambda namespace: {}) is checked
+    ours = replace(review, user="system:serviceaccount:NAMESPACE:bayplan-admission")
+    assert not found.concerns(ours, lambda namespace: {})
