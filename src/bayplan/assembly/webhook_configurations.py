@@ -16,7 +16,7 @@ Webhooks that never block have their own path, where an internal error is answer
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,12 @@ from bayplan.dialects.jobs.kinds import SCHEDULED, TABLE
 from bayplan.dialects.jobs.serving_jobs import SET_NAME
 from bayplan.dialects.kai.api.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
+from bayplan.dialects.kueue.fields.defaulting import DEFAULTED_CONTAINERS
 from bayplan.dialects.kueue.fields.workload_rules import RESERVED
 from bayplan.dialects.kueue.names.annotations import QUEUE, SUSPENDED_BY
-from bayplan.dialects.kueue.webhooks.validate import QUEUED, STATUS, STATUS_FIELDS
+from bayplan.dialects.kueue.webhooks.validate import FAMILY, QUEUED, STATUS, STATUS_FIELDS
 from bayplan.dialects.registry import REVIEWED_AS
+from bayplan.runtime.webhooks.admission_review import Handlers
 from bayplan.runtime.webhooks.server import OPTIONAL
 
 Object = dict[str, Any]
@@ -98,6 +100,17 @@ CONDITIONS = {
     },
     STATUS: f"{_FROM_OTHERS} && ({_CHECKED_CHANGES})",
 }
+_HAS_PORTS = " || ".join(
+    f"has(one.template.spec.{name}) && one.template.spec.{name}.exists(c, has(c.ports))"
+    for name in DEFAULTED_CONTAINERS
+)
+MUTATING_CONDITIONS = {
+    (FAMILY, "workloads"): (
+        "has(object.spec.podSets) && object.spec.podSets.exists(one, "
+        f"has(one.template) && has(one.template.spec) && ({_HAS_PORTS}))"
+    )
+}
+"""The schema of Workloads has all other defaults."""
 
 
 def configurations(
@@ -121,8 +134,9 @@ def configurations(
                 key,
                 operations,
                 path,
-                NEVER_BLOCKING if handlers_by_key[*key, operations[0]].fail_open else BLOCKING,
+                _failure_mode(handlers_by_key[*key, operations[0]], attribute),
                 namespace,
+                CONDITIONS | (MUTATING_CONDITIONS if attribute == "mutate" else {}),
             )
             for key, operations in sorted(operations_by_key.items())
         ]
@@ -137,8 +151,19 @@ def configurations(
             yield new_cluster_object("admissionregistration.k8s.io/v1", kind, CONFIGURATION, webhooks=hooks)
 
 
+def _failure_mode(handlers: Handlers, attribute: str) -> FailureMode:
+    """A webhook blocks writes unless none of its functions is one that a write depends on."""
+    never = handlers.fail_open or handlers.optional.issuperset(getattr(handlers, attribute))
+    return NEVER_BLOCKING if never else BLOCKING
+
+
 def _hook(
-    key: tuple[str, str], operations: list[str], path: str, failure_mode: FailureMode, namespace: str
+    key: tuple[str, str],
+    operations: list[str],
+    path: str,
+    failure_mode: FailureMode,
+    namespace: str,
+    conditions: Mapping[tuple[str, str], str] = CONDITIONS,
 ) -> Object:
     group, resource = key
     excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
@@ -162,7 +187,7 @@ def _hook(
             "service": {"name": SERVICE, "namespace": namespace, "path": path + failure_mode.path}
         },
     }
-    if condition := CONDITIONS.get(key):
+    if condition := conditions.get(key):
         expression = condition.replace("NAMESPACE", namespace)
         hook["matchConditions"] = [{"name": "names-bayplan", "expression": expression}]
     return hook

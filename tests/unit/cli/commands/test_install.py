@@ -286,6 +286,9 @@ def test_jobs_without_a_queue_do_not_wait_for_us() -> None:
     assert "kai.scheduler/segment-size" in asked and "leaderworkerset.sigs.k8s.io/name" in asked
     assert of_segments["reinvocationPolicy"] == "IfNeeded", "others may number pods after us"
     about = (*about_queues, of_segments["name"])
+    [defaulted] = [hook for hook in hooks if hook["name"].startswith("workloads.")]
+    assert defaulted["failurePolicy"] == "Ignore", "its schema has nearly all defaults"
+    about = (*about, defaulted["name"])
     others = [hook for hook in hooks if hook["name"] not in about and "matchConditions" in hook]
     assert len(others) == len(about_queues) and {hook["failurePolicy"] for hook in others} == {"Fail"}
     names = [hook["name"] for hook in hooks]

@@ -23,7 +23,7 @@ _CLUSTER_QUEUE = {
 }
 _RETRY = {"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800}
 _POD_SET = {"name": "main", "count": 1}
-_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+DEFAULTED_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 DEFAULTED = ("clusterqueues", "workloads")
 """Resources with a defaulting webhook."""
@@ -65,7 +65,7 @@ def _pod_set(pod_set: Object) -> Object:
     pod = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(template, dict) or not isinstance(pod, dict):
         return filled
-    containers = {key: _each(pod[key], _container) for key in _CONTAINERS if key in pod}
+    containers = {key: _each(pod[key], _container) for key in DEFAULTED_CONTAINERS if key in pod}
     return {**filled, "template": {**template, "spec": {**pod, **containers}}}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.assembly.in_process_webhooks import configured_hooks
 from bayplan.assembly.manifests import NAMESPACE
-from bayplan.assembly.webhook_configurations import CONDITIONS
+from bayplan.assembly.webhook_configurations import CONDITIONS, configurations
 from bayplan.assembly.webhooks import registry
 from bayplan.backends.embedded.api.admission_hooks import Hook, HookResponse, Review
 from bayplan.backends.embedded.api.status import StatusError
@@ -212,3 +212,31 @@ def test_the_status_of_a_workload_is_checked_if_something_changes_that_is_checke
     assert found.concerns(review, lambda namespace: {}) is checked
     ours = replace(review, user="system:serviceaccount:NAMESPACE:bayplan-admission")
     assert not found.concerns(ours, lambda namespace: {})
+
+
+def of_pods(spec: Any) -> Object:
+    return {"podSets": [{"name": "main", "template": {"spec": spec}}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "shown"),
+    [
+        (of_pods({"containers": [{"name": "a"}]}), False),
+        (of_pods({"containers": [{"name": "a", "ports": [{"containerPort": 1}]}]}), True),
+        (of_pods({"containers": [{"name": "a"}], "initContainers": [{"name": "b", "ports": []}]}), True),
+        (of_pods("none"), False),
+        ({"podSets": [{"name": "main"}]}, False),
+        ({"podSets": "many"}, False),
+        ({}, False),
+        ("odd", False),
+    ],
+)
+def test_a_new_workload_is_defaulted_if_it_has_what_its_schema_does_not_default(
+    spec: Any, shown: bool
+) -> None:
+    mutating, _ = configurations(NAMESPACE)
+    [hook] = [one for one in mutating["webhooks"] if one["rules"][0]["resources"] == ["workloads"]]
+    del hook["namespaceSelector"]
+    new = {"metadata": {"name": "w"}, "spec": spec}
+    review = Review("CREATE", *WORKLOAD, "", "ml", "w", new, None)
+    assert matching(hook).concerns(review, lambda namespace: {}) is shown
