@@ -1,7 +1,8 @@
 """`python -m tests.benchmarks.peers`: what users wait for, with Kueue's manager and with Bayplan.
 
 Each run has a control plane of its own; managers take turns, the other one first in every other round. A run
-is refused if the states that were seen book a node or a quota twice.
+is refused if the states that were seen book a node or a quota twice. Loads of Workloads that come and go also
+have runs of a bare loop, which makes the same writes and decides nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.benchmarks.peers.loads import LOADS, Load
-from tests.benchmarks.peers.managers import BAYPLAN, PEER
+from tests.benchmarks.peers.managers import BARE, BAYPLAN, PEER
 from tests.benchmarks.peers.run import Outcome, run
 from tools.controlplane.build import build, unavailable
 from tools.controlplane.plan import DEFAULT_KUBE, KUEUE, KUEUE_VERSION, NEEDED
@@ -25,6 +26,7 @@ from tools.controlplane.start import control_plane
 
 BINDING = "f"
 """Gangs bound beside kube-scheduler, which Kueue leaves to it: `make bench-gang`."""
+WITH_BARE = ("a1", "a2", "d")
 HEAD = ("manager", "rate/s", "p50 s", "p99 s", "last s", "CPU s", "API CPU s", "MB", "evicted")
 
 
@@ -34,7 +36,7 @@ def main() -> int:
     loads = [*LOADS, BINDING]
     parser.add_argument("--only", nargs="+", choices=loads, default=loads, help="these loads")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each manager (default %(default)s)")
-    parser.add_argument("--manager", choices=(BAYPLAN, PEER), help="only this one, to profile it")
+    parser.add_argument("--manager", choices=(BAYPLAN, PEER, BARE), help="only this one, to profile it")
     parser.add_argument(
         "--shrink", type=int, default=1, help="divide the size of each load, to see whether it works"
     )
@@ -52,8 +54,10 @@ def main() -> int:
         print(f"\n{name}: {load.told}\n" + "".join(f"{one:>11}" for one in HEAD), flush=True)
         outcomes = []
         for number in range(wishes.rounds):
-            pair = (BAYPLAN, PEER) if number % 2 else (PEER, BAYPLAN)
-            for manager in [one for one in pair if wishes.manager in (None, one)]:
+            turns = (*((BARE,) if name in WITH_BARE else ()), PEER, BAYPLAN)
+            for manager in turns if number % 2 == 0 else reversed(turns):
+                if wishes.manager not in (None, manager):
+                    continue
                 outcomes.append(_run(kube, manager, load))
                 _print(outcomes[-1])
         _ratios(outcomes)
@@ -86,8 +90,8 @@ def _print(one: Outcome) -> None:
 
 
 def _ratios(outcomes: list[Outcome]) -> None:
-    by = {name: [one for one in outcomes if one.manager == name] for name in (BAYPLAN, PEER)}
-    if not all(by.values()):
+    by = {name: [one for one in outcomes if one.manager == name] for name in (BAYPLAN, PEER, BARE)}
+    if not (by[BAYPLAN] and by[PEER]):
         return
 
     def middle(name: str, field: str) -> float:
@@ -96,7 +100,13 @@ def _ratios(outcomes: list[Outcome]) -> None:
     rate = middle(PEER, "seconds") / middle(BAYPLAN, "seconds")
     cpu = middle(BAYPLAN, "manager_cpu") / max(middle(PEER, "manager_cpu"), 0.01)
     served = middle(BAYPLAN, "server_cpu") / max(middle(PEER, "server_cpu"), 0.01)
-    print(f"    rate {rate:.2f} × Kueue's; manager CPU {cpu:.2f} ×, API server and etcd CPU {served:.2f} ×")
+    limit = (
+        f", {middle(BARE, 'seconds') / middle(BAYPLAN, 'seconds'):.2f} × that of a bare loop"
+        if by[BARE]
+        else ""
+    )
+    print(f"    rate {rate:.2f} × Kueue's{limit}")
+    print(f"    manager CPU {cpu:.2f} × Kueue's, API server and etcd CPU {served:.2f} ×")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The two managers, installed and started on a control plane: Kueue's own, and Bayplan."""
+"""The managers on a control plane, installed and started: Kueue's own, Bayplan, a loop that only writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tools.controlplane.build import build
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.plan import APISERVER, ETCD, KUEUE, module_dir
 
-BAYPLAN, PEER = "bayplan", "kueue"
+BAYPLAN, PEER, BARE = "bayplan", "kueue", "bare"
 NAMESPACE = "kueue-system"
 GATES = "TASBalancedPlacement=false,VisibilityOnDemand=false"
 _WITH_ETC = (
@@ -49,14 +49,18 @@ class Manager:
     """A manager at work."""
 
     name: str
-    pid: int
+    pids: tuple[int, ...]
 
     def cpu(self) -> float:
-        return cpu_seconds(self.pid)[1]
+        return sum(cpu_seconds(pid)[1] for pid in self.pids)
 
     def peak_megabytes(self) -> float:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+        return sum(_peak_megabytes(pid) for pid in self.pids)
+
+
+def _peak_megabytes(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
 def server_cpu(cluster: Cluster) -> float:
@@ -67,7 +71,7 @@ def server_cpu(cluster: Cluster) -> float:
 
 
 @contextmanager
-def bayplan(cluster: Cluster, folder: Path) -> Iterator[Manager]:
+def bayplan(cluster: Cluster, folder: Path, roles: str = "admission,webhooks") -> Iterator[Manager]:
     """`bayplan install`, and one replica with admission and webhooks, under its own account."""
     command = [sys.executable, "-m", "bayplan.cli.commands.install", f"--kubeconfig={cluster.kubeconfig}"]
     command += [f"--namespace={NAMESPACE}", "--roles=admission,webhooks"]
@@ -75,11 +79,24 @@ def bayplan(cluster: Cluster, folder: Path) -> Iterator[Manager]:
     hooks, probes = free_address(), free_address()
     point(cluster, f"https://{hooks}")
     where = [f"--namespace={NAMESPACE}", f"--kubeconfig={account_file(cluster, NAMESPACE, folder)}"]
-    run = [sys.executable, "-m", "bayplan", "run", "--roles=admission,webhooks", "--no-elect", *where]
+    run = [sys.executable, "-m", "bayplan", "run", f"--roles={roles}", "--no-elect", *where]
     run += [f"--webhook-listen={hooks}", f"--listen={probes}"]
     with _started(BAYPLAN, run, folder / "bayplan.log", f"http://{probes}/readyz") as manager:
         until(lambda: _trusted(cluster, "bayplan"), "certificate of Bayplan's webhooks")
         yield manager
+
+
+@contextmanager
+def bare(cluster: Cluster, folder: Path) -> Iterator[Manager]:
+    """A loop that admits everything, and a replica of Bayplan that only serves the webhooks."""
+    command = [sys.executable, "-m", "tests.benchmarks.peers.bare", str(cluster.kubeconfig)]
+    with bayplan(cluster, folder, "webhooks") as hooks:
+        process = processes.start(BARE, command, log := folder / "bare.log", os.environ, dies_with_us=True)
+        try:
+            processes.wait_until(lambda: log.exists() and "ready" in log.read_text(), process, 60)
+            yield Manager(BARE, (process.pid, *hooks.pids))
+        finally:
+            processes.stop(process)
 
 
 @contextmanager
@@ -123,6 +140,7 @@ def kueue(cluster: Cluster, folder: Path) -> Iterator[Manager]:
 MANAGERS: dict[str, Callable[[Cluster, Path], AbstractContextManager[Manager]]] = {
     BAYPLAN: bayplan,
     PEER: kueue,
+    BARE: bare,
 }
 
 
@@ -161,7 +179,7 @@ def _started(name: str, command: list[str], log: Path, ready: str) -> Iterator[M
     process = processes.start(name, command, log, os.environ, dies_with_us=True)
     try:
         processes.wait_until(lambda: _answers(ready), process, 120)
-        yield Manager(name, process.pid)
+        yield Manager(name, (process.pid,))
     finally:
         processes.stop(process)
 
