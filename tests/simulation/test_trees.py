@@ -137,7 +137,7 @@ def test_a_scheduler_that_misses_growing_queues_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(FairUsage, "shares_exceeded", lambda self: False)
-    assert "preempted but is pending" in first_violation("preempted but is pending", 145, calm=False)
+    assert "preempted but is pending" in first_violation("preempted but is pending", 19)
 
 
 @pytest.mark.long
