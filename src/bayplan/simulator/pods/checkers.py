@@ -1,7 +1,8 @@
 """Invariants of pods that our scheduler binds, checked against the objects in the API after every step.
 
 Another scheduler binds pods as well. Its pods count only if our scheduler had received the event before it
-decided (`known_node`). Pods of our scheduler count as soon as they are bound.
+decided (`known_node`). Pods of our scheduler count as soon as they are bound. Bindings that waited for
+devices follow their decision by seconds: capacity is looked at again then, ports and affinity are not.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class PodChecker:
     heal_seconds: float
     bound: dict[str, float] = field(default_factory=dict)  # pods of ours, by uid, since when
     bound_priorities: list[tuple[float, int]] = field(default_factory=list)  # of each that was bound
+    decides_before: float = 0.0  # seconds between a decision and the last of its bindings, at most
+    known_since: dict[tuple[str, str], float] = field(default_factory=dict)  # pods of others, by uid and node
     had_minimum: dict[tuple[str, str], None] = field(default_factory=dict)  # gangs that were whole once
     partial_since: dict[str, float] = field(default_factory=dict)  # gangs in part, that never were whole
     preemptions: list[GangPreemption] = field(default_factory=list)
@@ -64,12 +67,13 @@ class PodChecker:
         labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
         new_pods = [pod for pod in objects("pods") if self._is_new(pod)]
         views = gang_views(objects)
+        placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or known_node(pod)]
+        decided_on = [pod for pod in placed if is_ours(pod) or self._was_known(pod, now)]
         if new_pods:
-            placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or known_node(pod)]
             touched = {pod["spec"]["nodeName"] for pod in new_pods}
             yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], placed)
             for pod in new_pods:
-                yield from check_ports_and_anti_affinity(pod, placed, labels)
+                yield from check_ports_and_anti_affinity(pod, decided_on, labels)
                 if exact:
                     yield from check_spread(pod, new_pods, placed, labels)
             for name in dict.fromkeys(map(gang_of, new_pods)):
@@ -134,6 +138,10 @@ class PodChecker:
             ]
             if victim_gang.whole and remaining:
                 yield f"{victim_gang.name} is preempted as a whole, but {remaining} would stay without {name}"
+
+    def _was_known(self, pod: Object, now: float) -> bool:
+        key = (pod["metadata"]["uid"], pod["spec"]["nodeName"])
+        return now - self.known_since.setdefault(key, now) >= self.decides_before
 
     def _remains(self, pod: Object) -> bool:
         return not is_terminating(pod) and pod["metadata"]["uid"] not in self.preempted

@@ -15,6 +15,7 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import Pod
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.controllers.scheduler.device_binding import HELD_SECONDS
 from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core.checkers import check_consistency
 from bayplan.simulator.core.faults import NONE, Chances
@@ -68,6 +69,7 @@ class PodsSimulation(SchedulerSimulation):
             self.environment = (self.actors.step, self.device_actors.step, self.fake_controllers().step)
         self.compared = tuple(self.kinds)
         self.checker, self.device_checker = PodChecker(self.world.profile.heal_seconds), DeviceChecker()
+        self.checker.decides_before = HELD_SECONDS if devices else 0.0
 
     def controllers(self) -> Sequence[Controller]:
         self.scheduler = SchedulerController(self.world.profile)
