@@ -73,7 +73,9 @@ class PodChecker:
             touched = {pod["spec"]["nodeName"] for pod in new_pods}
             yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], placed)
             for pod in new_pods:
-                yield from check_ports_and_anti_affinity(pod, decided_on, labels)
+                gang = views[gang_of(pod)].pods if gang_of(pod) else [pod]
+                waited = any(one["spec"].get("resourceClaims") for one in gang)
+                yield from check_ports_and_anti_affinity(pod, decided_on if waited else placed, labels)
                 if exact:
                     yield from check_spread(pod, new_pods, placed, labels)
             for name in dict.fromkeys(map(gang_of, new_pods)):
