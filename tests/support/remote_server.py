@@ -119,12 +119,21 @@ def serving(
         await runner.setup()
         await web.TCPSite(runner, address.host, address.port, ssl_context=tls).start()
 
+    async def stop() -> None:
+        await runner.cleanup()
+        await asyncio.sleep(0.01)  # a connection that was accepted meanwhile has its task then
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.sleep(0)  # a transport closes in the next turn of the loop
+
     try:
         asyncio.run_coroutine_threadsafe(start(), loop).result(LONG)
         server.url = f"{'https' if tls else 'http'}://{address.host}:{address.port}"
         yield server
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(LONG)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(LONG)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
