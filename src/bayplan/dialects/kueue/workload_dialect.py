@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.status import events as notices
 from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.status.default_reasons import with_default_reasons
 from bayplan.dialects.kueue.status.queue_path import QueueChanges, status_due
-from bayplan.dialects.kueue.status.reconcile import requeue_at, should_deactivate
+from bayplan.dialects.kueue.status.reconcile import has_owner, released, requeue_at, should_deactivate
 from bayplan.dialects.kueue.status.rejection_messages import reason
 from bayplan.dialects.kueue.webhooks.reviews import reviews
 from bayplan.model.change import Change
@@ -97,11 +97,20 @@ class WorkloadDialect(QueueDialect):
         match action:
             case Admit():
                 return self._in_words(obj, decisions.admitted(obj, action, now))
-            case EvictGang():  # unless the admission that it would lose was never written
-                return decisions.evicted(obj, action, now) if is_true(obj, QUOTA_RESERVED) else None
+            case EvictGang():
+                if not is_true(obj, QUOTA_RESERVED):
+                    return None  # the admission that it would lose was never written
+                return self._released(obj, decisions.evicted(obj, action, now), now)
             case ReportNotAdmitted():
                 status = decisions.not_admitted(obj, action, now, list(holders()), set(levels()))
                 return self._in_words(obj, status)
+
+    def _released(self, obj: Object, status: Object | None, now: float) -> Object | None:
+        """The status of an evicted gang; one without an owner has no job that would have to stop first."""
+        if status is None or has_owner(obj):
+            return status
+        evicted = {**obj, "status": status}
+        return self._in_words(obj, released(evicted, now) or status)
 
     def status_write(self, obj: Object, status: Object, tag: object) -> Write:
         return status_write(obj, status, tag)

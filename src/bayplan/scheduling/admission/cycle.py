@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +27,7 @@ from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.placement.pods.host_rooms import HostRooms
 from bayplan.scheduling.admission.candidates import Victim
 from bayplan.scheduling.admission.evaluate import Assessment, domains_to_reserve, evaluate, may_set_aside
-from bayplan.scheduling.admission.offer import Mode, net_load
+from bayplan.scheduling.admission.offer import Mode, Offer, net_load
 from bayplan.scheduling.admission.order import CycleEntry, in_order
 from bayplan.scheduling.admission.pod_trials import PodTrials
 from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
@@ -98,23 +99,26 @@ class _Decision:
                     head.equivalents,
                 )
                 continue
-            assessment = self._evaluate(head)
+            follows = head.queued_gang.admission is None and any(one.queue == head.queue for one in entries)
             entries.append(
                 CycleEntry(
                     head.queued_gang,
                     head.queue,
-                    assessment,
+                    Assessment(Offer()) if follows else self._evaluate(head),
                     head.equivalents,
                     head.tries,
                     head.has_victims,
                     taken=bool(head.taken),
                     may_hold=head.may_hold,
                     held=head.held,
+                    evaluate=partial(self._evaluate, head) if follows else None,
                 )
             )
         watchdog.end_turn()
         for entry in in_order(self.simulation, entries, self._load):
             watchdog.turn(entry.queued_gang.gang.source)
+            if entry.evaluate is not None:
+                self._evaluate_after_others(entry, entry.evaluate)
             self._process(entry)
             if not entry.done:
                 declined = replace(_rejection(entry), reserves=self._reserves(entry))
@@ -158,6 +162,25 @@ class _Decision:
         with self.simulation.tentative():
             self.simulation.set_aside_reserved(head.queued_gang, head.queue)
             return search(self.simulation, head.queued_gang, head.queue, head.progress)
+
+    def _evaluate_after_others(self, entry: CycleEntry, evaluate: Callable[[], Assessment]) -> None:
+        """Evaluate a gang on what the gangs before it in this cycle leave, once their victims have left."""
+        with self._without_preempted():
+            entry.assessment = evaluate()
+        offer = entry.assessment.offer
+        if offer.mode is Mode.FIT and not all(self._fits(entry, self._load(entry))):
+            offer.set_mode(Mode.LATER)
+
+    @contextmanager
+    def _without_preempted(self) -> Iterator[None]:
+        """As if the gangs that this cycle preempts had left."""
+        with self.simulation.tentative():
+            self.simulation.remove(self.preempted.values())
+            self.simulation.removed = set(self.preempted)
+            try:
+                yield
+            finally:
+                self.simulation.removed = set()
 
     def _precheck(self, head: QueueHead) -> Rejection | None:
         """Reasons to reject a head that do not depend on free quota or capacity."""
@@ -233,13 +256,9 @@ class _Decision:
             part.name: {resource: choice.flavor for resource, choice in part.choices.items()}
             for part in entry.assessment.offer.parts
         }
-        removed = list(self.preempted.values()) if overlaps else []
-        with self.simulation.tentative():
-            self.simulation.remove(removed)
-            self.simulation.removed = {queued_gang.gang.source for queued_gang in removed}
+        with self._without_preempted() if overlaps else self.simulation.tentative():
             self.simulation.set_aside_reserved(entry.queued_gang, entry.queue)
             entry.assessment = evaluate(self.simulation, entry.queued_gang, entry.queue, (), pinned)
-            self.simulation.removed = set()
         entry.blocked_by_set_aside = bool(self.set_aside)
         if any(priority < entry.queued_gang.gang.priority for priority in self.set_aside):
             # it need not wait for these victims to leave

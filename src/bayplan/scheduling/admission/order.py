@@ -32,6 +32,8 @@ class CycleEntry:
     taken: bool = False  # other pods use hosts of its placement
     may_hold: bool = False  # other gangs end just now, so that it need not preempt yet
     held: bool = False  # it was held before, when there were victims
+    # for a gang that follows another one of its queue: what it is offered, found when it is its turn
+    evaluate: Callable[[], Assessment] | None = None
     victims: int = 0
     done: bool = False  # admitted or evicted: no rejection is reported
 
@@ -51,16 +53,22 @@ class _PathShares:
 def in_order(
     simulation: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
 ) -> Iterator[CycleEntry]:
-    """Gangs that hold quota first, then those whose victims were preempted, then the rest."""
+    """Gangs that hold quota first, then those whose victims were preempted, then the rest.
+
+    The last ones are those that follow another gang of their queue.
+    """
     holding = [entry for entry in entries if entry.queued_gang.admission is not None]
-    expected = [entry for entry in entries if entry.queued_gang.admission is None and entry.has_preempted]
-    asking = [entry for entry in entries if entry.queued_gang.admission is None and not entry.has_preempted]
+    others = [entry for entry in entries if entry.queued_gang.admission is None]
+    expected = [entry for entry in others if entry.has_preempted]
+    asking = [entry for entry in others if not entry.has_preempted and entry.evaluate is None]
+    following = [entry for entry in others if not entry.has_preempted and entry.evaluate is not None]
     yield from sorted(holding, key=lambda entry: entry.rank)
     yield from sorted(expected, key=lambda entry: entry.rank)
     if simulation.profile.fair_sharing:
         yield from _by_share(simulation, asking, load_of)
     else:
         yield from sorted(asking, key=lambda entry: (entry.assessment.offer.borrow, *entry.rank))
+    yield from sorted(following, key=lambda entry: entry.rank)
 
 
 def _by_share(

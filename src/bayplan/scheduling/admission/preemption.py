@@ -119,11 +119,25 @@ def _is_disjoint(
     return all(leaves.isdisjoint(simulation.overlay.leaves(flavor, places)) for flavor, leaves in mine)
 
 
+def _fewest(simulation: AdmissionSimulation, request: PreemptionRequest, policy: PreemptionPolicy) -> int:
+    """At least so many candidates have to leave: as many as the missing quota takes if the largest leave."""
+    account, fewest = simulation.account(request.queue.name), 1
+    for cell, amount in request.quota.items():
+        missing, count = amount - account.available(cell), 0
+        held = (simulation.load_of(victim.queued_gang).quota.get(cell, 0) for victim in policy.candidates)
+        for freed in sorted(held, reverse=True) if missing > 0 else ():
+            missing, count = missing - freed, count + 1
+            if missing <= 0:
+                break
+        fewest = max(fewest, count)
+    return fewest
+
+
 def _in_one_domain(
     simulation: AdmissionSimulation, request: PreemptionRequest, policy: PreemptionPolicy, found: list[Victim]
 ) -> list[Victim]:
     """Fewer victims, none of higher priority, if another domain can be freed with less."""
-    if not policy.by_domain or request.level is None or len(found) < 2:
+    if not policy.by_domain or request.level is None or len(found) <= _fewest(simulation, request, policy):
         return found
     worst = max(victim.queued_gang.gang.priority for victim in found)
     eligible = [c for c in policy.candidates if c.queued_gang.gang.priority <= worst]

@@ -16,6 +16,7 @@ from bayplan.state.pending_queue import NEVER, EquivalenceClass, PendingQueue, W
 BACKOFF_MAX = 30.0
 HOLD_SECONDS = 1.0  # after the end of a gang, others of its quota tree preempt none for so long
 HOLD_MAX = 5.0  # for one gang
+PREEMPTING_MAX = 8  # gangs of one queue that wait for their victims at the same time
 _QUOTA_EVENT = frozenset({WakeupEvent.QUOTA_FREED})
 _ANY_EVENT = _QUOTA_EVENT | {WakeupEvent.CAPACITY_FREED}
 _MAY_NOT_ENTER = (
@@ -57,9 +58,15 @@ class QueueEntry:
     overtaken: int = -1  # generation in which other gangs of the cycle were last ahead of it
     taken: tuple[str, ...] = ()  # hosts of its placement whose capacity other pods use
     has_started: bool = False  # a pod was bound when these hosts were taken
+    alone: bool = False  # victims leave for it: it is a class of its own, whatever its shape
     held_at: float = NEVER  # when it first waited for others to end before it preempts
     stamp: int = 0  # grows with every move: older references to the entry are outdated
     rank: Rank = (0, 0.0, "", "")  # higher priority first, then longer pending
+
+    @property
+    def class_key(self) -> Hashable:
+        """Gangs with the same key are tried and rejected together."""
+        return (self.shape, self.queued_gang.gang.source) if self.alone else self.shape
 
     def update_rank(self) -> None:
         """Update the rank from the current spec."""
@@ -75,14 +82,16 @@ class AdmissionQueue:
     strict: bool = False
     shapes: dict[Hashable, EquivalenceClass[QueueEntry]] = field(default_factory=dict)
     wakings: int = 0
-    sticky: QueueEntry | None = None  # victims are terminating for it: no gang of this queue overtakes it
+    # gangs whose victims are terminating, in the order of preemption: no gang of this queue overtakes them
+    sticky: list[QueueEntry] = field(default_factory=list)
     ended_at: float = -NEVER  # when a gang of its quota tree ended, as of the last cycle
     idle: bool = False  # no gang is to be tried, and nothing changed since
     suspended: bool = False  # the queue may not admit yet; short-lived, so no reason is reported
 
     def add(self, entry: QueueEntry) -> None:
         self.idle = False
-        self.shapes[entry.shape] = group = self.pending.join(entry, (self.name, entry.shape))
+        key = entry.class_key
+        self.shapes[key] = group = self.pending.join(entry, (self.name, key))
         group.unreported[entry.queued_gang.gang.source] = entry
 
     def suspend(self, held: bool) -> None:
@@ -90,24 +99,35 @@ class AdmissionQueue:
         if held != self.suspended:
             self.suspended, self.idle = held, False
 
-    def first(self) -> QueueEntry | None:
-        """The gang to try next; None if all shapes are rejected, or the first is and the queue is strict."""
+    def heads(self) -> list[QueueEntry]:
+        """The gangs whose victims are terminating, and the one to try next.
+
+        In a strict queue no other gang is tried before the first one has started.
+        """
         if self.suspended:
-            return None
-        if self.sticky is not None:
-            if self.sticky.state is QueueEntryState.PENDING and self.sticky.shape in self.shapes:
-                return self.sticky
-            self.sticky = None
+            return []
+        self.sticky = [
+            entry
+            for entry in self.sticky
+            if entry.state is QueueEntryState.PENDING and entry.class_key in self.shapes
+        ]
+        if self.sticky and (self.strict or len(self.sticky) >= PREEMPTING_MAX):
+            return list(self.sticky)
+        first = self._first()
+        return [*self.sticky, first] if first is not None else list(self.sticky)
+
+    def _first(self) -> QueueEntry | None:
+        """The gang to try next; None if all shapes are rejected, or the first is and the queue is strict."""
         best: QueueEntry | None = None
         for shape, group in list(self.shapes.items()):
             top = group.line.first()
             if top is None:  # the next gang of this shape is tried and gets its own reason
                 self.pending.forget(self.shapes.pop(shape))
-            elif group.events and (group.ineligible or not self.strict):
+            elif top.alone or (group.events and (group.ineligible or not self.strict)):
                 continue
             elif best is None or top.rank < best.rank:
                 best = top
-        return None if best is None or self.shapes[best.shape].events else best
+        return None if best is None or self.shapes[best.class_key].events else best
 
     def rejected(self) -> frozenset[Hashable]:
         """The shapes that are rejected."""
@@ -118,7 +138,7 @@ class AdmissionQueue:
 
         Returns whether that is new.
         """
-        group = self.shapes.get(entry.shape)
+        group = self.shapes.get(entry.class_key)
         if group is None:
             return False
         known = bool(group.events)
@@ -131,23 +151,24 @@ class AdmissionQueue:
     def is_ready(self) -> bool:
         """Whether a gang is to be tried: something changed since all were rejected."""
         if not self.idle:
-            first = self.first()
-            self.idle = first is None or bool(self.shapes[first.shape].events)
+            self.idle = all(self.shapes[entry.class_key].events for entry in self.heads())
         return not self.idle
 
     def equivalents(self, entry: QueueEntry, most: int) -> list[QueueEntry]:
         """Other gangs of the same shape whose reason was not reported yet, in queue order."""
-        group = self.shapes.get(entry.shape)
+        group = self.shapes.get(entry.class_key)
         found = (
             other
             for other in (group.unreported.values() if group is not None else ())
-            if other is not entry and other.state is QueueEntryState.PENDING and other.shape == entry.shape
+            if other is not entry
+            and other.state is QueueEntryState.PENDING
+            and other.class_key == entry.class_key
         )
         return heapq.nsmallest(most, found, key=lambda other: other.rank)
 
     def report(self, entry: QueueEntry, reason: Hashable) -> None:
         """Record the reported reason of a gang. A new reason has to be reported to its whole shape."""
-        group, entry.reason = self.shapes[entry.shape], reason
+        group, entry.reason = self.shapes[entry.class_key], reason
         if group.reason not in (None, reason):
             group.unreported = {other.queued_gang.gang.source: other for other in group.line}
         group.reason = reason
@@ -224,6 +245,7 @@ class AdmissionQueues:
         """Change the state of an entry."""
         self.touch(entry.queue)
         entry.state = place
+        entry.alone = entry.alone and place is QueueEntryState.PENDING
         entry.held_at = NEVER if place is QueueEntryState.ADMITTING else entry.held_at
         self.pending.move(entry, due)
         if place is QueueEntryState.PLACING:
@@ -262,18 +284,18 @@ class AdmissionQueues:
                 fewer = any(p.minimum < p.count for p in action.queued_gang.gang.root.pod_sets())
                 only_quota = action.rejection.only_quota_helps() and not (fewer or resumed)
                 is_new = queue.reject(entry, _QUOTA_EVENT if only_quota else _ANY_EVENT)
-                if remark in _MAY_NOT_ENTER and entry.shape in queue.shapes:
-                    queue.shapes[entry.shape].ineligible = True
+                if remark in _MAY_NOT_ENTER and entry.class_key in queue.shapes:
+                    queue.shapes[entry.class_key].ineligible = True
                 return is_new
             case Requeue.AT_ONCE if remark in (
                 AdmissionRemark.PREEMPTING,
                 AdmissionRemark.SAME_VICTIMS_WILL_FIT,
                 AdmissionRemark.OTHERS_ENDING,
             ):
+                self._set_sticky(queue, entry)
                 if remark is AdmissionRemark.OTHERS_ENDING:
                     entry.held_at = min(entry.held_at, now)
                     self.pending.postpone(entry, min(queue.ended_at + HOLD_SECONDS, entry.held_at + HOLD_MAX))
-                queue.sticky = entry
                 return queue.reject(entry)  # until the victims are gone, or others have ended
             case Requeue.AT_ONCE if entry.progress in entry.searched:  # every flavor was tried
                 self.clear_sticky(entry.queue, entry)
@@ -305,7 +327,22 @@ class AdmissionQueues:
     def clear_sticky(self, queue: str, entry: QueueEntry) -> bool:
         """No victims are terminating for a gang any more. Returns whether there were any."""
         known = self.queues.get(queue)
-        if known is None or known.sticky is not entry:
+        if known is None or entry not in known.sticky:
             return False
-        known.sticky, known.idle = None, False
+        known.sticky.remove(entry)
+        known.idle = False
+        if entry.alone:
+            entry.alone = False
+            if entry.state is QueueEntryState.PENDING:
+                self.move(entry, QueueEntryState.PENDING)
         return True
+
+    def _set_sticky(self, queue: AdmissionQueue, entry: QueueEntry) -> None:
+        """Victims are terminating for a gang: others of its shape need not wait for that."""
+        if entry in queue.sticky:
+            return
+        queue.sticky.append(entry)
+        if (group := queue.shapes.get(entry.class_key)) is not None:
+            group.unreported.pop(entry.queued_gang.gang.source, None)
+        entry.alone = True
+        self.move(entry, QueueEntryState.PENDING)

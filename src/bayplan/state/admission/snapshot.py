@@ -74,8 +74,7 @@ def heads_of(
     if not turns and (only_placing or not pending.is_ready()):
         return []
     names = () if only_placing else sorted(pending.queues)
-    firsts = (pending.queues[name].first() for name in names)
-    turns += [entry for entry in firsts if entry is not None]
+    turns += [entry for name in names for entry in pending.queues[name].heads()]
     pending.note_ends(now)
     heads: list[QueueHead] = []
     for entry in turns:
@@ -97,7 +96,7 @@ def head_of(config: AdmissionConfig, pending: AdmissionQueues, entry: QueueEntry
     barred = config.ineligible(entry.queued_gang, entry.queue)
     is_current = pending_queue is not None and entry.searched_at == pending_queue.wakings
     progress = entry.progress if is_current else ()
-    made_room = pending_queue is not None and pending_queue.sticky is entry
+    made_room = pending_queue is not None and entry in pending_queue.sticky
     queued_gang = entry.queued_gang
     if entry.taken:
         failed = dict.fromkeys((*queued_gang.failed_nodes, *entry.taken))

@@ -31,7 +31,7 @@ def status_due(
     if status is None and (workload.get("spec") or {}).get("active") is not False:
         path = list(_queue_path(workload, queues, local_queues))
         status = in_words(workload, reconcile.apply_stop_policies(workload, path, now))
-    if status is None and not workload["metadata"].get("ownerReferences"):
+    if status is None and not reconcile.has_owner(workload):
         # without an owner, no job controller releases it
         status = in_words(workload, reconcile.released(workload, now))
     return status

@@ -121,6 +121,11 @@ def released(workload: Object, now: float) -> Object | None:
     return draft.done()
 
 
+def has_owner(workload: Object) -> bool:
+    """Whether a Workload belongs to a job, whose controller stops the pods and releases the quota."""
+    return bool(workload["metadata"].get("ownerReferences"))
+
+
 def requeued(workload: Object, reason: str, message: str, now: float) -> Object | None:
     """Requeue a gang, for example when its queue was restarted."""
     draft = Draft.of(workload, now)

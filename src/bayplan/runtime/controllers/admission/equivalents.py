@@ -20,8 +20,8 @@ def rejection_of_equivalents(
     if entry is None or entry.state is not QueueEntryState.PENDING:
         return None
     queue = queues.queue(entry.queue)
-    reason_code = queue.shapes[entry.shape].reason
-    if not isinstance(reason_code, RejectionReason) or not queue.shapes[entry.shape].events:
+    reason_code = queue.shapes[entry.class_key].reason
+    if not isinstance(reason_code, RejectionReason) or not queue.shapes[entry.class_key].events:
         return None
     if not dialect.is_undecided(workload, reason_code):
         return None
