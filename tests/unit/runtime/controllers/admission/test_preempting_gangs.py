@@ -78,7 +78,12 @@ def test_a_gang_without_a_job_is_evicted_and_released_in_one_write() -> None:
     world = World()
     world.submit(*(queued_workload(name, 1, 4, priority=1) for name in LOW))
     written: list[Write] = []
-    world.backend.lose = lambda write: written.append(write) is not None
+
+    def note(write: Write) -> bool:
+        written.append(write)
+        return False
+
+    world.backend.lose = note
     world.submit(queued_workload(HIGH[0], 1, 4, priority=9))
     assert world.says(HIGH[0], "Admitted") == ("True", "Admitted")
     [victim] = (name for name in LOW if "Evicted" in world.told(name))
