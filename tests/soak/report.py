@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,9 +13,11 @@ from tests.soak.replicas import Sample
 
 WARM_UP = 300.0
 GROWTH_MAX = 0.05
-DESCRIPTORS_MAX = 10.0
-"""Connections for writes come and go."""
+DESCRIPTORS_MAX = 4
+"""Connections for writes come and go; what leaks raises even the least number."""
 SAMPLES_MIN = 12
+STEADY = 0.9
+"""Of the usual load: from then on the load is no longer growing."""
 
 
 @dataclass(slots=True)
@@ -42,39 +45,49 @@ class Findings:
     violations: list[str] = field(default_factory=list)
 
 
-def growth(samples: list[Sample], warm_up: float = WARM_UP) -> dict[str, tuple[float, float, int]]:
-    """By life of a replica that lasted long enough: what it gained after the warm-up.
+def steady_at(allocation: list[tuple[float, float, int]]) -> float:
+    """When the users' load first came near its median: a replica grows with the load until then."""
+    if not allocation:
+        return 0.0
+    usual = STEADY * statistics.median(share for _, share, _ in allocation)
+    return next(at for at, share, _ in allocation if share >= usual)
+
+
+def growth(
+    samples: list[Sample], warm_up: float = WARM_UP, steady: float = 0.0
+) -> dict[str, tuple[float, int, int]]:
+    """By life of a replica that lasted long enough: what it gained after the warm-up, under a steady load.
 
     As a share of its memory, in descriptors, and in watches.
     """
     found = {}
-    for name, kept in _lives(samples, warm_up).items():
+    for name, kept in _lives(samples, warm_up, steady).items():
         third = len(kept) // 3
         early, late = kept[:third], kept[-third:]
         memory = sum(one.megabytes for one in late) / sum(one.megabytes for one in early) - 1
-        descriptors = (sum(one.descriptors for one in late) - sum(one.descriptors for one in early)) / third
+        descriptors = min(one.descriptors for one in late) - min(one.descriptors for one in early)
         watches = min(one.watches for one in late) - max(one.watches for one in early)
         found[name] = memory, descriptors, watches
     return found
 
 
-def leaks(samples: list[Sample], warm_up: float = WARM_UP) -> list[str]:
+def leaks(samples: list[Sample], warm_up: float = WARM_UP, steady: float = 0.0) -> list[str]:
     """Lives whose memory, descriptors or watches grew."""
     found = []
-    for name, (memory, descriptors, watches) in growth(samples, warm_up).items():
+    for name, (memory, descriptors, watches) in growth(samples, warm_up, steady).items():
         if memory > GROWTH_MAX:
             found.append(f"the memory of {name} grew by {100 * memory:.1f} %")
         if descriptors > DESCRIPTORS_MAX:
-            found.append(f"{name} gained {descriptors:.0f} descriptors")
+            found.append(f"{name} gained {descriptors} descriptors")
         if watches > 0:
             found.append(f"{name} gained {watches} watches")
     return found
 
 
-def _lives(samples: list[Sample], warm_up: float) -> dict[str, list[Sample]]:
+def _lives(samples: list[Sample], warm_up: float, steady: float) -> dict[str, list[Sample]]:
     lives: dict[str, list[Sample]] = {}
     for one in samples:
-        if one.age >= warm_up:
+        if one.age >= warm_up and one.at >= steady:
             lives.setdefault(
                 f"{one.replica} life {one.life} ({'leads' if one.leads else 'stands by'})", []
             ).append(one)
@@ -116,7 +129,8 @@ def told(findings: Findings, warm_up: float = WARM_UP) -> str:
     """The summary in the terminal."""
     families = ", ".join(f"{count} {name}" for name, count in sorted(findings.submitted.items()))
     kinds = Counter(what.partition(" for ")[0] for _, what in findings.faults)
-    grown = growth(findings.samples, warm_up)
+    steady = steady_at(findings.allocation)
+    grown = growth(findings.samples, warm_up, steady)
     memory = ", ".join(f"{name} {100 * value:+.1f} %" for name, (value, _, _) in grown.items())
     samples = findings.samples
     lines = [
@@ -131,7 +145,7 @@ def told(findings: Findings, warm_up: float = WARM_UP) -> str:
         f"of a replica, at most: {max((one.megabytes for one in samples), default=0):.0f} MB, "
         f"{max((one.descriptors for one in samples), default=0)} descriptors, "
         f"{max((one.watches for one in samples), default=0)} watches",
-        f"memory after {warm_up:.0f} s of warm-up: {memory or 'no life was long enough'}",
+        f"memory after {warm_up:.0f} s of warm-up, load steady from {steady:.0f} s on: {memory or 'no life was long enough'}",
         *(f"replay of {name}: {text}" for name, text in findings.replays.items()),
         f"violations: {len(findings.violations)}",
         *(f"  {one}" for one in findings.violations[:50]),

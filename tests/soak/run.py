@@ -34,7 +34,7 @@ from tests.soak.judge import Judge
 from tests.soak.load import GANGS, GPUS_OF_HOST, GROUPS, NAME, hosts, rules
 from tests.soak.proxy import Balancer
 from tests.soak.replicas import Replica, replicas
-from tests.soak.report import Findings, leaks
+from tests.soak.report import Findings, leaks, steady_at
 from tests.soak.users import Users
 from tests.support.listening import free_address
 from tools.controlplane import processes
@@ -201,7 +201,7 @@ class Soak:
             found.replays[replica.name] = told
             if not same:
                 found.violations.append(f"the journal of {replica.name}: {told}")
-        found.violations += leaks(found.samples, self.wishes.warm_up)
+        found.violations += leaks(found.samples, self.wishes.warm_up, steady_at(found.allocation))
 
     def _clean(self) -> None:
         for path in (JOB_SETS, JOBS, GROUPS, GANGS, PODS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.soak import judge as judging
 from tests.soak.judge import Judge
 from tests.soak.load import FAMILIES, KAI, QUEUED, hosts, submission
 from tests.soak.replicas import Sample
-from tests.soak.report import leaks
+from tests.soak.report import leaks, steady_at
 from tests.soak.users import MISSING_MAX, OpenGang, Users
 
 Object = dict[str, Any]
@@ -141,24 +142,34 @@ def test_a_new_list_tells_first_what_is_gone_or_uncertain() -> None:
     assert told == [("gone", True, False), ("old", False, True), ("old", False, False), ("new", False, False)]
 
 
-def samples(*megabytes: float, descriptors: int = 20) -> list[Sample]:
+def samples(*megabytes: float, descriptors: Callable[[int], int] = lambda at: 20) -> list[Sample]:
     return [
-        Sample(
-            10.0 * at, "replica-0", 1, 10.0 * at, True, size, descriptors + at // 2 * (descriptors > 20), 30
-        )
+        Sample(10.0 * at, "replica-0", 1, 10.0 * at, True, size, descriptors(at), 30)
         for at, size in enumerate(megabytes)
     ]
 
 
 def test_memory_and_descriptors_that_grow_after_the_warm_up_are_found() -> None:
-    growing = [100.0 + at for at in range(60)]
+    growing, flat = [100.0 + at for at in range(60)], [100.0] * 60
     assert leaks(samples(*growing), warm_up=100.0) == [
         "the memory of replica-0 life 1 (leads) grew by 28.9 %"
     ]
     assert leaks(samples(*growing[:30], *[130.0] * 60), warm_up=300.0) == []
-    assert leaks(samples(*[100.0] * 60, descriptors=21), 100.0) == [
+    assert leaks(samples(*flat, descriptors=lambda at: 20 + at // 2), 100.0) == [
         "replica-0 life 1 (leads) gained 17 descriptors"
     ]
+
+
+def test_connections_that_come_and_go_are_no_leak() -> None:
+    assert leaks(samples(*[100.0] * 60, descriptors=lambda at: 20 + at % 7 * (at // 6)), 100.0) == []
+
+
+def test_memory_may_grow_while_the_load_does() -> None:
+    loads = [(10.0 * at, min(at / 30, 1.0), 5) for at in range(70)]
+    assert steady_at(loads) == 270.0
+    grown = samples(*(100.0 + min(at, 27) for at in range(70)))
+    assert leaks(grown, 100.0) != []
+    assert leaks(grown, 100.0, steady_at(loads)) == []
 
 
 def test_every_family_is_submitted() -> None:
