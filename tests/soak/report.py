@@ -145,7 +145,8 @@ def told(findings: Findings, warm_up: float = WARM_UP) -> str:
         f"of a replica, at most: {max((one.megabytes for one in samples), default=0):.0f} MB, "
         f"{max((one.descriptors for one in samples), default=0)} descriptors, "
         f"{max((one.watches for one in samples), default=0)} watches",
-        f"memory after {warm_up:.0f} s of warm-up, load steady from {steady:.0f} s on: {memory or 'no life was long enough'}",
+        f"memory after {warm_up:.0f} s of warm-up, load steady from {steady:.0f} s on: "
+        f"{memory or 'no life was long enough'}",
         *(f"replay of {name}: {text}" for name, text in findings.replays.items()),
         f"violations: {len(findings.violations)}",
         *(f"  {one}" for one in findings.violations[:50]),
