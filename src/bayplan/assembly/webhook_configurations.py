@@ -6,8 +6,7 @@
 | validating, `scheduling.run.ai` and `kai.scheduler` | create, update | accepted | 1 s |
 | mutating, jobs and pods that name a queue | create, some updates | rejected | 5 s |
 | mutating, `kueue.x-k8s.io` (defaults) | create | accepted | 1 s |
-| mutating, `default-queue.*`: jobs and pods that name no queue | create | accepted | 1 s |
-| mutating, `segments.pods`: pods of segments | create | accepted | 1 s |
+| mutating, `default-queue.*`: jobs and pods that name no queue, pods of segments | create | accepted | 1 s |
 
 Webhooks that never block have their own path, where an internal error is answered with `allowed`, too:
 `failurePolicy: Ignore` alone covers only a server that does not answer.
@@ -72,6 +71,10 @@ _NOT_CREATED_BY_CONTROLLER = (
 )
 """Not created by a controller of Kubernetes: the webhook is not called for every pod of a cluster. Owner
 references by other clients may be forged; the webhook checks whether these owners exist."""
+_OF_SEGMENT = (
+    f"has(object.metadata.annotations) && '{SEGMENT_SIZE}' in object.metadata.annotations || "
+    f"has(object.metadata.labels) && '{SET_NAME}' in object.metadata.labels"
+)
 _FROM_OTHERS = "!request.userInfo.username.startsWith('system:serviceaccount:NAMESPACE:')"
 _CHECKED_CHANGES = " || ".join(
     (
@@ -142,7 +145,6 @@ def configurations(
         ]
         if attribute == "mutate":
             hooks += [_default_queue_hook(key, path, namespace) for key in sorted(QUEUED)]
-            hooks.append(_segment_hook(path, namespace))
         for hook in hooks:
             hook["namespaceSelector"]["matchExpressions"][0]["values"] += excluded
             if hook["failurePolicy"] == BLOCKING.failure:
@@ -194,24 +196,17 @@ def _hook(
 
 
 def _default_queue_hook(key: tuple[str, str], path: str, namespace: str) -> Object:
-    """The webhook for jobs that name no queue. It never blocks: such jobs need not use Bayplan."""
-    expression = f"{_UNQUEUED} && {_NOT_CREATED_BY_CONTROLLER}" if key == ("", "pods") else _UNQUEUED
-    return _hook(key, ["CREATE"], path, NEVER_BLOCKING, namespace) | {
-        "name": f"default-queue.{hook_name(*key)}",
-        "matchConditions": [{"name": "names-no-queue", "expression": expression}],
-    }
+    """The webhook for jobs that name no queue. It never blocks: such jobs need not use Bayplan.
 
-
-def _segment_hook(path: str, namespace: str) -> Object:
-    """The webhook that labels pods of segments with the index of their segment; they start without it, too.
-
-    Another webhook may set the pod index only afterwards (that of LeaderWorkerSet), so it is reinvoked.
+    That for pods also labels pods of segments with the index of their segment; they start without it, too.
+    One webhook does both, since the API server copies the pod for the condition of each. Another webhook may
+    set the pod index only afterwards (that of LeaderWorkerSet), so it is reinvoked.
     """
-    has_size = f"has(object.metadata.annotations) && '{SEGMENT_SIZE}' in object.metadata.annotations"
-    in_set = f"has(object.metadata.labels) && '{SET_NAME}' in object.metadata.labels"
-    expression = f"{has_size} || {in_set}"
-    return _hook(("", "pods"), ["CREATE"], path, NEVER_BLOCKING, namespace) | {
-        "name": f"segments.{hook_name('', 'pods')}",
-        "matchConditions": [{"name": "is-of-a-segment", "expression": expression}],
-        "reinvocationPolicy": "IfNeeded",
-    }
+    hook = _hook(key, ["CREATE"], path, NEVER_BLOCKING, namespace)
+    hook["name"] = f"default-queue.{hook_name(*key)}"
+    hook["matchConditions"] = [{"name": "names-no-queue", "expression": _UNQUEUED}]
+    if key == ("", "pods"):
+        expression = f"{_OF_SEGMENT} || {_UNQUEUED} && {_NOT_CREATED_BY_CONTROLLER}"
+        hook["matchConditions"] = [{"name": "names-no-queue-or-is-of-a-segment", "expression": expression}]
+        hook["reinvocationPolicy"] = "IfNeeded"
+    return hook
