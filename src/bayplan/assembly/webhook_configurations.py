@@ -50,7 +50,8 @@ BLOCKING = FailureMode("Fail", 5)
 NEVER_BLOCKING = FailureMode("Ignore", 1, OPTIONAL)
 """For objects that work without an answer, and for jobs and pods that do not use Bayplan."""
 
-# Only writes of objects that name a queue, or bayplan as their scheduler, are sent to the webhooks.
+# Only writes of objects that name a queue, or bayplan as their scheduler, are sent to the webhooks. Selectors
+# of labels cost the API server next to nothing, a condition in CEL a copy of the object.
 _QUEUED = (
     "[object, oldObject].exists(one, one != null && has(one.metadata.labels) && "
     f"'{QUEUE}' in one.metadata.labels)"
@@ -94,8 +95,6 @@ _CHECKED_CHANGES = " || ".join(
 )
 """Something in the status of a Workload changes that the webhook checks; the schema checks conditions."""
 CONDITIONS = {
-    **dict.fromkeys(QUEUED, _QUEUED),
-    ("", "pods"): f"{_QUEUED} || {_SUSPENDED_BY_OWNER}",
     **{
         (kind.group, kind.plural): f"{_QUEUED} || {kind.ranks.names.replace('SCHEDULER', SCHEDULER)}"
         for kind in SCHEDULED
@@ -108,12 +107,16 @@ _HAS_PORTS = " || ".join(
     for name in DEFAULTED_CONTAINERS
 )
 MUTATING_CONDITIONS = {
+    ("", "pods"): f"{_QUEUED} || {_SUSPENDED_BY_OWNER}",
     (FAMILY, "workloads"): (
         "has(object.spec.podSets) && object.spec.podSets.exists(one, "
         f"has(one.template) && has(one.template.spec) && ({_HAS_PORTS}))"
-    )
+    ),
 }
-"""The schema of Workloads has all other defaults."""
+"""The schema of Workloads has all other defaults. A pod that names no queue is gated if its owner names one;
+what its annotations ask for was validated with the owner."""
+_NAMES_QUEUE: Object = {"matchExpressions": [{"key": QUEUE, "operator": "Exists"}]}
+_NAMES_NO_QUEUE: Object = {"matchExpressions": [{"key": QUEUE, "operator": "DoesNotExist"}]}
 
 
 def configurations(
@@ -192,6 +195,8 @@ def _hook(
     if condition := conditions.get(key):
         expression = condition.replace("NAMESPACE", namespace)
         hook["matchConditions"] = [{"name": "names-bayplan", "expression": expression}]
+    elif key in QUEUED:  # before or after the write
+        hook["objectSelector"] = _NAMES_QUEUE
     return hook
 
 
@@ -204,9 +209,10 @@ def _default_queue_hook(key: tuple[str, str], path: str, namespace: str) -> Obje
     """
     hook = _hook(key, ["CREATE"], path, NEVER_BLOCKING, namespace)
     hook["name"] = f"default-queue.{hook_name(*key)}"
-    hook["matchConditions"] = [{"name": "names-no-queue", "expression": _UNQUEUED}]
-    if key == ("", "pods"):
-        expression = f"{_OF_SEGMENT} || {_UNQUEUED} && {_NOT_CREATED_BY_CONTROLLER}"
-        hook["matchConditions"] = [{"name": "names-no-queue-or-is-of-a-segment", "expression": expression}]
-        hook["reinvocationPolicy"] = "IfNeeded"
-    return hook
+    hook.pop("matchConditions", None)
+    if key != ("", "pods"):
+        return hook | {"objectSelector": _NAMES_NO_QUEUE}
+    hook.pop("objectSelector")
+    expression = f"{_OF_SEGMENT} || {_UNQUEUED} && {_NOT_CREATED_BY_CONTROLLER}"
+    condition = {"name": "names-no-queue-or-is-of-a-segment", "expression": expression}
+    return hook | {"matchConditions": [condition], "reinvocationPolicy": "IfNeeded"}
