@@ -1,8 +1,8 @@
 """ValidatingAdmissionPolicies: fields of pods that users may not change, and limits of our own account.
 
-Webhooks are called only for objects that name a queue; policies apply to all. One protects the gates, labels
-and annotations that admission relies on from changes by users; three limit our own account to what our roles
-write, so that a stolen token cannot change the workloads of other users, nor run anything.
+Webhooks are called only for objects that name a queue; policies apply to all. That for pods protects the
+gates, labels and annotations that admission relies on from changes by users. All limit our account to what
+our roles write, so that a stolen token cannot change the workloads of other users, nor run anything.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ from bayplan.dialects.kueue.names.annotations import (
 Object = dict[str, Any]
 
 API = "admissionregistration.k8s.io/v1"
-PROTECTED, OWN_PODS, OWN_JOBS = "bayplan-protected-pods", "bayplan-account-pods", "bayplan-account-jobs"
-OWN_MOVES = "bayplan-account-moves"
+PODS, OWN_JOBS, OWN_MOVES = "bayplan-pods", "bayplan-account-jobs", "bayplan-account-moves"
 ADMINISTRATORS = "system:masters"
 """A group that is exempt from the policy for users, to repair a cluster by hand."""
 
@@ -59,62 +58,62 @@ def account_name(namespace: str, account: str) -> str:
     return f"system:serviceaccount:{namespace}:{account}"
 
 
-def policies(account: str, trusted: str) -> list[Object]:
-    """Each policy with its binding; `account` is our user name, `trusted` the exempt groups as a CEL list."""
+def policies(account: str, trusted: str, admission: bool) -> list[Object]:
+    """Each policy with its binding; `account` is our user name, `trusted` the exempt groups as a CEL list.
+
+    With the role `admission`, users may not change what it relies on.
+    """
     ours = f"request.userInfo.username == '{account}'"
     others = f"!({ours})"
+    exempt = f"{PART} != '' || {ours} || request.userInfo.groups.exists(one, one in {trusted})"
     return [
         *_policy(
-            PROTECTED,
-            [_rule("", "v1", ["pods"])],
-            f"{ours} || request.userInfo.groups.exists(one, one in {trusted})",
-            _protected(),
-        ),
-        *_policy(
-            OWN_PODS,
+            PODS,
             [_rule("", "v1", ["pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"])],
-            others,
-            [
-                _check(
-                    f"{PART} != '' || ({POD})",
-                    "bayplan may change only schedulingGates, nodeSelector, tolerations, labels and "
-                    "annotations of a pod, and remove its own finalizer",
-                ),
-                _check(
-                    f"{PART} != 'status' || ({POD_STATUS})",
-                    "bayplan may change only conditions and nominatedNodeName of a pod's status, and have "
-                    "the pod fail",
-                ),
-                _check(
-                    f"{PART} in ['', 'status']",
-                    "bayplan may change a pod and its status, but none of its other subresources",
-                ),
-            ],
+            [*_unless(others, _own_pods()), *(_unless(exempt, _protected()) if admission else ())],
         ),
-        *_policy(
-            OWN_JOBS,
-            [*_job_resources()],
-            others,
-            [
-                *(
-                    _check(
-                        f"{PART} != '' || request.resource.resource != '{KINDS[name].plural}' "
-                        f"|| ({JOBS[name]})",
-                        f"bayplan may change only the suspend flag of a {name} and where its pods may run",
-                    )
-                    for name in sorted(SUSPENDED)
-                ),
-                _check(
-                    f"{PART} != 'status' || ({JOB_STATUS})",
-                    "bayplan may change only startTime in the status of a Job, so that it can start again",
-                ),
-            ],
-        ),
+        *_policy(OWN_JOBS, [*_job_resources()], _unless(others, _own_jobs())),
         *_policy(
             OWN_MOVES,
             [_rule("", "v1", ["nodes"]), _rule("", "v1", ["pods"], "CREATE")],
-            others,
-            _moves(),
+            _unless(others, _moves()),
+        ),
+    ]
+
+
+def _own_pods() -> list[Object]:
+    """The checks for what our account writes to pods."""
+    return [
+        _check(
+            f"{PART} != '' || ({POD})",
+            "bayplan may change only schedulingGates, nodeSelector, tolerations, labels and "
+            "annotations of a pod, and remove its own finalizer",
+        ),
+        _check(
+            f"{PART} != 'status' || ({POD_STATUS})",
+            "bayplan may change only conditions and nominatedNodeName of a pod's status, and have "
+            "the pod fail",
+        ),
+        _check(
+            f"{PART} in ['', 'status']",
+            "bayplan may change a pod and its status, but none of its other subresources",
+        ),
+    ]
+
+
+def _own_jobs() -> list[Object]:
+    """The checks for what our account writes to jobs."""
+    return [
+        *(
+            _check(
+                f"{PART} != '' || request.resource.resource != '{KINDS[name].plural}' || ({JOBS[name]})",
+                f"bayplan may change only the suspend flag of a {name} and where its pods may run",
+            )
+            for name in sorted(SUSPENDED)
+        ),
+        _check(
+            f"{PART} != 'status' || ({JOB_STATUS})",
+            "bayplan may change only startTime in the status of a Job, so that it can start again",
         ),
     ]
 
@@ -171,18 +170,12 @@ def _value(obj: str, part: str) -> str:
     return f"(has({found}) && key in {found} ? [{found}[key]] : [])"
 
 
-def _policy(
-    name: str, rules: Sequence[Object], exempt: str, validations: Sequence[Object]
-) -> Iterable[Object]:
-    """A policy and its binding; `exempt` is CEL for the requests that it is not about.
-
-    That is part of each validation: the API server copies the pod once for all validations of a policy, and
-    once more for its match conditions, which takes longer than to evaluate them.
-    """
+def _policy(name: str, rules: Sequence[Object], validations: Sequence[Object]) -> Iterable[Object]:
+    """A policy and its binding."""
     spec: Object = {
         "failurePolicy": "Fail",
         "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": list(rules)},
-        "validations": [{**one, "expression": f"{exempt} || ({one['expression']})"} for one in validations],
+        "validations": list(validations),
     }
     if any("variables." in one["expression"] for one in validations):
         spec["variables"] = [{"name": key, "expression": text} for key, text in VARIABLES.items()]
@@ -190,6 +183,16 @@ def _policy(
     bound = {"policyName": name, "validationActions": ["Deny"]}
     kind = "ValidatingAdmissionPolicyBinding"
     yield {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": bound}
+
+
+def _unless(exempt: str, checks: Iterable[Object]) -> list[Object]:
+    """Checks that do not concern the requests for which `exempt` holds, in CEL.
+
+    The API server copies the old and the new object once for all validations of a policy, and once more for
+    its match conditions, which takes longer than to evaluate them. Therefore there is one policy for pods,
+    and it has no match conditions.
+    """
+    return [{**one, "expression": f"{exempt} || ({one['expression']})"} for one in checks]
 
 
 def _rule(group: str, version: str, resources: list[str], operation: str = "UPDATE") -> Object:

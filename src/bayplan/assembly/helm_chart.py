@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import SequenceMatcher
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from bayplan.assembly import manifests
 from bayplan.assembly.cert_manager import injected
 from bayplan.assembly.chart_values import SCHEMA, VALUES
 from bayplan.assembly.crds import converted
-from bayplan.assembly.install_settings import ALL_ROLES, DEFAULTS_ROLE, InstallSettings
+from bayplan.assembly.install_settings import ADMISSION, ALL_ROLES, DEFAULTS_ROLE, InstallSettings
 from bayplan.assembly.tunables import chart_parts
 from bayplan.backends.crds import is_of_groups
 
@@ -39,9 +39,11 @@ PLACEHOLDERS = InstallSettings(
 )
 SEPARATE = {"separate": True, "roles_text": '{{ join "," (without .Values.roles "webhooks") }}'}
 """The options that differ if the webhooks have their own Deployment."""
+WITHOUT_ADMISSION = {"roles": tuple(role for role in ALL_ROLES if role != ADMISSION)}
 SECURE = {"metrics_secure": True}
 CERTIFIED = {**SECURE, "metrics_certificate": "{{ .Values.metrics.certificateSecret }}"}
 IS_SECURE, IS_CERTIFIED = ".Values.metrics.secure", ".Values.metrics.certificateSecret"
+HAS_ADMISSION = f'has "{ADMISSION}" .Values.roles'
 IS_SEPARATE = (
     '(and (eq .Values.webhooks.deployment "separate") (has "webhooks" .Values.roles) '
     "(gt (len .Values.roles) 1))"
@@ -128,7 +130,7 @@ def _templates(make: Callable[[InstallSettings], list[Object]]) -> dict[str, str
 
     def chosen(**choice: Any) -> dict[str, list[str]]:
         objects = make(replace(PLACEHOLDERS, **choice))
-        return {_file(one): template(one).splitlines() for one in objects}
+        return {_file(one): list(_lines(json.dumps(one))) for one in objects}
 
     def with_metrics(**choice: Any) -> dict[str, list[str]]:
         secure = _merged(IS_CERTIFIED, chosen(**choice, **CERTIFIED), chosen(**choice, **SECURE))
@@ -141,7 +143,10 @@ def _templates(make: Callable[[InstallSettings], list[Object]]) -> dict[str, str
         shared = with_certificates(**choice, dashboard_shared=True)
         return _merged(IS_DASHBOARD_SHARED, shared, with_certificates(**choice))
 
-    merged = _merged(IS_SEPARATE, with_dashboard(**SEPARATE), with_dashboard())
+    def with_webhooks(**choice: Any) -> dict[str, list[str]]:
+        return _merged(IS_SEPARATE, with_dashboard(**choice, **SEPARATE), with_dashboard(**choice))
+
+    merged = _merged(HAS_ADMISSION, with_webhooks(), with_webhooks(**WITHOUT_ADMISSION))
     texts = {name: "".join(f"{part}\n" for part in parts) for name, parts in merged.items()}
     return {name: _switched(name, text) for name, text in texts.items()}
 
@@ -220,6 +225,12 @@ def template(obj: dict[str, Any]) -> str:
     for written, meant in LITERAL.items():
         text = text.replace(written, meant)
     return chart_parts(text)
+
+
+@cache
+def _lines(text: str) -> tuple[str, ...]:
+    """The lines of a template, by the JSON of its object: most objects are the same with most options."""
+    return tuple(template(json.loads(text)).splitlines())
 
 
 def dumped(*objects: dict[str, Any]) -> str:

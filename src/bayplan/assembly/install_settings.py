@@ -21,7 +21,7 @@ NAMESPACE = "bayplan-system"
 IMAGE = f"bayplan:{__version__}"
 ALL_ROLES = tuple(ROLES)
 """All roles of replicas."""
-DEFRAGMENT = "defragment"
+ADMISSION, DEFRAGMENT = "admission", "defragment"
 SERVED_ROLES = tuple(role for role in ROLES if role not in (PodGrouperController.name, DEFRAGMENT))
 """The default roles: the grouper is only needed for the KAI API, and gangs are moved only on demand."""
 HEALTH_PORT = 8081

@@ -7,8 +7,7 @@ from typing import Any
 from bayplan.assembly.admission_policies import (
     OWN_JOBS,
     OWN_MOVES,
-    OWN_PODS,
-    PROTECTED,
+    PODS,
     account_name,
     policies,
 )
@@ -16,6 +15,7 @@ from bayplan.assembly.cert_manager import certificate_objects, injected
 from bayplan.assembly.crds import conversion, converted
 from bayplan.assembly.dashboard_replica import dashboard_replica
 from bayplan.assembly.install_settings import (
+    ADMISSION,
     ALL_ROLES,
     CHOSEN,
     CONFIG_FILE,
@@ -137,7 +137,7 @@ def common_objects(settings: InstallSettings) -> list[Object]:
         *([_metrics_reader()] if settings.metrics_secure else []),
         *_rbac(NAME, (), COMMON_RULES.namespaced, settings),
         new_object("v1", "ConfigMap", CONFIG_MAP, settings, data={CONFIG_FILE: settings.config}),
-        *_policies(settings, OWN_PODS, OWN_JOBS),
+        *_policies(settings, PODS, OWN_JOBS),
         *monitoring_objects(settings),
     ]
 
@@ -154,8 +154,6 @@ def role_objects(role: str, settings: InstallSettings) -> list[Object]:
     if role == PodGrouperController.name and settings.kind_defaults is not None:
         where, name = settings.kind_defaults
         objects += _rbac(DEFAULTS_ROLE, (), (kind_defaults_rule(name),), settings, where)
-    if role == "admission":
-        objects += _policies(settings, PROTECTED)
     if role == DEFRAGMENT:
         objects += _policies(settings, OWN_MOVES)
     if role == WEBHOOKS:
@@ -213,7 +211,7 @@ def _policies(settings: InstallSettings, *names: str) -> list[Object]:
     account = account_name(settings.namespace, NAME)
     return [
         new_cluster_object(one["apiVersion"], one["kind"], one["metadata"]["name"], spec=one["spec"])
-        for one in policies(account, settings.trusted_list)
+        for one in policies(account, settings.trusted_list, ADMISSION in settings.roles)
         if one["metadata"]["name"] in names
     ]
 

@@ -21,10 +21,24 @@ def test_policies_come_with_the_roles_that_they_are_about() -> None:
         }
         return bound
 
-    always = {"bayplan-account-pods", "bayplan-account-jobs"}
-    assert names("scheduler") == always
-    assert names("admission") == {*always, "bayplan-protected-pods"}
+    always = {"bayplan-pods", "bayplan-account-jobs"}
+    assert names("scheduler") == names("admission") == always
     assert names("scheduler", "defragment") == {*always, "bayplan-account-moves"}
+
+
+def test_users_may_change_gates_of_pods_unless_admission_relies_on_them() -> None:
+    def checks(*roles: str) -> list[str]:
+        policy = only(
+            manifests.manifests(InstallSettings(roles=roles)), "ValidatingAdmissionPolicy", "bayplan-pods"
+        )
+        return [one["message"] for one in policy["spec"]["validations"]]
+
+    of_account = checks("scheduler")
+    assert all(one.startswith("bayplan may change") for one in of_account)
+    of_users = checks("scheduler", "admission")[len(of_account) :]
+    assert len(of_users) == 3 and of_users[0].startswith(
+        "a gate kueue.x-k8s.io/* of a pod can only be removed"
+    )
 
 
 def test_every_kind_that_we_start_has_a_policy_for_our_account() -> None:
@@ -47,9 +61,10 @@ def test_every_kind_that_we_start_has_a_policy_for_our_account() -> None:
 
 def test_trusted_groups_and_the_namespaces_that_read_metrics_can_be_chosen() -> None:
     objects = printed("--trusted-group", "ops", "--metrics-from", "monitoring")
-    policy = only(objects, "ValidatingAdmissionPolicy", "bayplan-protected-pods")
+    policy = only(objects, "ValidatingAdmissionPolicy", "bayplan-pods")
     assert "matchConditions" not in policy["spec"], "each copies the pod once more"
-    assert all('["ops"]' in one["expression"] for one in policy["spec"]["validations"])
+    of_users = [one for one in policy["spec"]["validations"] if not one["message"].startswith("bayplan may")]
+    assert of_users and all('["ops"]' in one["expression"] for one in of_users)
     network = only(objects, "NetworkPolicy")["spec"]["ingress"]
     (peer,) = network[0]["from"]
     assert peer["namespaceSelector"]["matchExpressions"][0]["values"] == ["monitoring"]
