@@ -22,6 +22,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bayplan.backends.remote.kubeconfig import load
+from tests.benchmarks.device_pods import claim
 from tests.benchmarks.gang_load import PODS, Object, ask_all, load_pod
 from tests.benchmarks.scale_world import NAMESPACE, store
 from tests.end_to_end.storm import Api
@@ -53,6 +54,7 @@ class Row:
 
     nodes: int
     pods: int
+    inside: bool = False  # NUMA zones and devices of all nodes
     ready_seconds: float = 0.0  # from the start of the process until it knows all objects
     ready_cpu_seconds: float = 0.0
     megabytes: float = 0.0  # of a replica that leads
@@ -62,6 +64,7 @@ class Row:
     cold_ready_seconds: float = 0.0  # of a replica that starts when there is no other
     cold_again_seconds: float = 0.0  # from its Lease until a pod is bound
     event_rate: float = 0.0
+    event_milliseconds: float = 0.0  # of the leader's CPU
     step_p99: float = 0.0  # upper bound of the bucket, seconds
     repeated: dict[str, int] = field(default_factory=dict)  # writes after it, beside the pod's
     cold_repeated: dict[str, int] = field(default_factory=dict)
@@ -72,15 +75,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale", description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=20_000)
+    parser.add_argument("--inside", action="store_true", help="nodes have NUMA zones and devices")
     parser.add_argument("--events", type=int, default=1000, help="for each second (%(default)s)")
     parser.add_argument("--report", type=Path, default=Path("build/bench/scale.json"))
     wishes = parser.parse_args()
-    kept = store(wishes.nodes, wishes.pods)
+    kept = store(wishes.nodes, wishes.pods, inside=wishes.inside)
     with (
         tempfile.TemporaryDirectory(prefix="bayplan-scale-") as name,
         control_plane(state=Path(name) / "cluster", store=kept) as cluster,
     ):
-        row = measured(cluster, Path(name), Row(wishes.nodes, wishes.pods), wishes.events)
+        row = measured(cluster, Path(name), Row(wishes.nodes, wishes.pods, wishes.inside), wishes.events)
     print(told(row))
     wishes.report.parent.mkdir(parents=True, exist_ok=True)
     wishes.report.write_text(json.dumps(asdict(row), indent=1) + "\n")
@@ -95,20 +99,22 @@ def measured(cluster: Cluster, folder: Path, row: Row, events: int) -> Row:
         settle(api)
         row.megabytes = first.megabytes()
         if events:
-            row.event_rate, row.step_p99 = _under_events(cluster, row, first, events)
+            _under_events(cluster, row, first, events)
             settle(api)
         with replica(cluster, folder / "b.log") as second:
             second.wait_ready()
             settle(api)
             row.standby_megabytes = second.megabytes()
             row.lease_seconds, row.again_seconds, row.repeated = taken_over(
-                cluster, api, first, second, "warm"
+                cluster, api, first, second, "warm", inside=row.inside
             )
             second.process.kill()
             second.process.wait()
             with replica(cluster, folder / "c.log") as third:
                 row.cold_ready_seconds = third.wait_ready()
-                _, row.cold_again_seconds, cold = taken_over(cluster, api, None, third, "cold")
+                _, row.cold_again_seconds, cold = taken_over(
+                    cluster, api, None, third, "cold", inside=row.inside
+                )
                 row.cold_repeated = cold
     row.missed = _missed(row)
     return row
@@ -172,18 +178,21 @@ def replica(cluster: Cluster, log: Path) -> Iterator[Running]:
 
 
 def taken_over(
-    cluster: Cluster, api: Api, leader: Running | None, other: Running, name: str
+    cluster: Cluster, api: Api, leader: Running | None, other: Running, name: str, *, inside: bool
 ) -> tuple[float, float, dict[str, int]]:
     """Kill the leader: seconds until the other one has the Lease, and from then until it has bound a pod.
 
     And the writes since then, beside the pod and its binding.
     """
-    access_pod = load_pod(f"probe-{name}", "bayplan", 0)
+    probe = load_pod(f"probe-{name}", "bayplan", int(inside))
+    if inside:
+        api.ask(*claim(f"probe-{name}"))
+        probe["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": f"probe-{name}"}]
     before, killed = written(api), time.time()
     if leader is not None:
         leader.process.kill()
         leader.process.wait()
-    api.ask("POST", PODS, access_pod)
+    api.ask("POST", PODS, probe)
     while not api.ask("GET", f"{PODS}/probe-{name}")["spec"].get("nodeName"):
         assert other.process.poll() is None and time.time() < killed + READY_SECONDS, "no pod is bound"
         time.sleep(0.05)
@@ -193,6 +202,8 @@ def taken_over(
     writes = written(api)
     writes.subtract(before)
     own = {("POST", "pods", ""), ("POST", "pods", "binding"), ("POST", "events", "")}
+    if inside:
+        own.add(("PUT", "resourceclaims", "status"))
     return (
         acquired - killed,
         bound - acquired,
@@ -233,20 +244,21 @@ WRITES = {"POST", "PUT", "PATCH", "DELETE", "APPLY", "CREATE", "UPDATE"}
 # ── events ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _under_events(cluster: Cluster, row: Row, leader: Running, rate: int) -> tuple[float, float]:
-    """Change pods so often; the rate that was reached, and the upper end of the 99th percentile."""
+def _under_events(cluster: Cluster, row: Row, leader: Running, rate: int) -> None:
+    """Change pods so often: the rate that was reached, CPU of the leader, and the slowest of 100 steps."""
     access, before = load(cluster.kubeconfig, None), _steps(leader)
-    count, began = int(rate * EVENT_SECONDS), time.monotonic()
+    count, began, spent = int(rate * EVENT_SECONDS), time.monotonic(), leader.cpu()
     ask_all(
         access,
         [("PATCH", f"{PODS}/bound-{number % row.pods:06d}", _annotation(number)) for number in range(count)],
         IN_FLIGHT,
     )
-    reached = count / (time.monotonic() - began)
+    row.event_rate = count / (time.monotonic() - began)
+    row.event_milliseconds = 1000 * (leader.cpu() - spent) / count
     after = _steps(leader)
     counts = {edge: after[edge] - before.get(edge, 0.0) for edge in after}
     total = max(counts.values())
-    return reached, min(edge for edge, count in counts.items() if count >= 0.99 * total)
+    row.step_p99 = min(edge for edge, count in counts.items() if count >= 0.99 * total)
 
 
 def _annotation(number: int) -> Object:
@@ -278,14 +290,16 @@ def _missed(row: Row) -> list[str]:
 def told(row: Row) -> str:
     """The table."""
     lines = [
-        f"{row.nodes:,} nodes, {row.pods:,} bound pods; roles admission, scheduler and webhooks",
+        f"{row.nodes:,} nodes, {row.pods:,} bound pods{', NUMA zones and devices' * row.inside}; "
+        "roles admission, scheduler and webhooks",
         f"  time to ready          {row.ready_seconds:8.1f} s ({row.ready_cpu_seconds:.1f} s of CPU)",
         f"  memory, leader         {row.megabytes:8,.0f} MB",
         f"  memory, standby        {row.standby_megabytes:8,.0f} MB",
         f"  kill -9 to Lease       {row.lease_seconds:8.1f} s",
         f"  Lease to first binding {row.again_seconds:8.2f} s (standby), "
         f"{row.cold_again_seconds:.2f} s (started anew, ready after {row.cold_ready_seconds:.1f} s)",
-        f"  step p99               {1000 * row.step_p99:8.0f} ms at most, at {row.event_rate:,.0f} events/s",
+        f"  step p99               {1000 * row.step_p99:8.0f} ms at most, at {row.event_rate:,.0f} events/s "
+        f"({row.event_milliseconds:.2f} ms of CPU for each)",
         f"  writes after the take-over, beside the pod's: {row.repeated or 'none'} (standby), "
         f"{row.cold_repeated or 'none'} (started anew)",
         *(f"  missed: {one}" for one in row.missed),

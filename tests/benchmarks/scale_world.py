@@ -11,6 +11,8 @@ from pathlib import Path
 from bayplan.assembly.manifests import InstallSettings, custom_resources
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.kubeconfig import load
+from bayplan.dialects.nrt.wire import GROUP, TOPOLOGIES
+from tests.benchmarks.device_pods import CLAIMS, DRIVER, claim, inventory
 from tests.benchmarks.gang_load import (
     PODS,
     WORKLOADS,
@@ -23,6 +25,7 @@ from tests.benchmarks.gang_load import (
 )
 from tests.benchmarks.watched_processes import until
 from tests.support.api_objects import KUEUE, Object, api_object, cluster_queue, container, workload
+from tests.support.numa_crd import definition, topology
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.plan import DEFAULT_KUBE, cache_root
 from tools.controlplane.start import control_plane
@@ -39,15 +42,18 @@ PENDING = 20
 POOL = "example.com/pool"
 
 
-def store(node_count: int, pod_count: int) -> Path:
+def store(node_count: int, pod_count: int, *, inside: bool = False) -> Path:
     """The folder with the files of etcd, made now if it is not there yet."""
-    kept = cache_root().parent / "scale" / f"{DEFAULT_KUBE}-{node_count}-{pod_count}-{VERSION}"
+    name = f"{DEFAULT_KUBE}-{node_count}-{pod_count}{'-inside' if inside else ''}-{VERSION}"
+    kept = cache_root().parent / "scale" / name
     if kept.exists():
         return kept
     with tempfile.TemporaryDirectory(prefix="bayplan-scale-") as name:
         state = Path(name) / "cluster"
         with control_plane(state=state, store=Path(name) / "nothing") as cluster:
             furnish(cluster, node_count, pod_count)
+            if inside:
+                furnish_inside(cluster, node_count, pod_count)
         unfinished = kept.with_name(f".{kept.name}")
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.copytree(state / "etcd", unfinished)
@@ -69,6 +75,32 @@ def furnish(cluster: Cluster, node_count: int, pod_count: int) -> None:
     _make(access, _pending())
     _make(access, _queued())
     print(f"made {node_count:,} nodes and {pod_count:,} pods in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def furnish_inside(cluster: Cluster, node_count: int, pod_count: int) -> None:
+    """NUMA zones and devices of all nodes; a claim of a device on each of them."""
+    access = load(cluster.kubeconfig, None)
+    cluster.apply(definition())
+    until(lambda: TOPOLOGIES.plural in cluster.kubectl("api-resources", "-o", "name"), "definitions")
+    _make(access, [*inventory(node_count)])
+    claims = [f"held-{number:05d}" for number in range(node_count)]
+    _make(access, [claim(name) for name in claims])
+    _make(access, [_allocated(name, number) for number, name in enumerate(claims)])
+    _make(access, _zones(node_count, pod_count))
+
+
+def _allocated(name: str, node: int) -> Ask:
+    """The first device of a node, for a pod that is not there any more: only the device is in use."""
+    device = {"request": "gpu", "driver": DRIVER, "pool": f"n{node:05d}", "device": "gpu-0"}
+    return "PATCH", f"{CLAIMS}/{name}/status", {"status": {"allocation": {"devices": {"results": [device]}}}}
+
+
+def _zones(node_count: int, pod_count: int) -> Iterator[Ask]:
+    """Two zones to a node; the bound pods are on the first, as long as it has GPUs."""
+    pods, where = pod_count // node_count, f"/apis/{GROUP}/{TOPOLOGIES.version}/{TOPOLOGIES.plural}"
+    for number in range(node_count):
+        zones = [{"cpu": 16 - used, "nvidia.com/gpu": 4 - used} for used in (min(pods, 4), max(0, pods - 4))]
+        yield "POST", where, topology(f"n{number:05d}", zones)
 
 
 def _make(access: Access, asks: Iterable[Ask]) -> None:

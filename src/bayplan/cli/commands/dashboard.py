@@ -24,6 +24,7 @@ from bayplan.dashboard.server import DashboardServer
 from bayplan.dashboard.snapshot import DashboardSnapshot
 from bayplan.dialects.errors import ApiError
 from bayplan.runtime.core.containment import Containment, SupervisedThread
+from bayplan.runtime.process.freed_memory import return_freed_memory
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.runtime.process.shutdown import stop_on_signal
 from bayplan.runtime.webhooks.http_server import Address
@@ -101,6 +102,7 @@ def serve(
         timeline = JournalTimeline(journal, target.settings, target.clock, source.maker.ids)
         follow = partial(timeline.run, stop)
         SupervisedThread("journal", follow, containment, stop, target.clock).start()
+    SupervisedThread("memory", partial(return_freed_memory, stop), containment, stop, target.clock).start()
     forecast = partial(source.forecasts.run, stop)
     SupervisedThread("forecasts", forecast, containment, stop, target.clock).start()
     server = DashboardServer(

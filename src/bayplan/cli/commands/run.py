@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -49,11 +50,12 @@ from bayplan.dialects.reviews import LookUps, WatchedFacts, no_owner
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.core.api_object import LEASE, ApiObject
 from bayplan.runtime.core.clock import SystemClock
-from bayplan.runtime.core.containment import Containment
+from bayplan.runtime.core.containment import Containment, SupervisedThread
 from bayplan.runtime.core.journal import FileJournal, InUse, Journal, NullJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.runtime.core.spans import NO_SPANS, Spans
 from bayplan.runtime.process.election import Election, ElectionThread
+from bayplan.runtime.process.freed_memory import return_freed_memory
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.runtime.process.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.process.shutdown import ShutdownStack, stop_on_signal
@@ -193,6 +195,7 @@ def _serve(kubeconfig: Path | None, context: str | None, options: RunOptions) ->
     shutdown = ShutdownStack(clock, log.warning)
     metrics = Metrics(__version__)
     contained = containment(metrics, clock)
+    SupervisedThread("memory", partial(return_freed_memory, stop), contained, stop, clock).start()
     backend = RemoteBackend(
         load(kubeconfig, context), log=logs.logger("api").warning, restarted=metrics.watch_restarted
     )
@@ -239,6 +242,7 @@ def _serve(kubeconfig: Path | None, context: str | None, options: RunOptions) ->
                 stop.wait()
         log.info("stopping")
     finally:
+        stop.set()
         is_clean = shutdown.close()
     return 0 if is_clean else 1
 

@@ -67,7 +67,7 @@ class NodeOverlay:
             filter_input,
             devices=self.devices,
             node_snapshot=replace(filter_input.node_snapshot, free=self.before.copy(), memory={}),
-            zones=None if self.zones is None else self.zones.snapshot,
+            zones=None if self.zones is None else self.zones.seen_snapshot(),
         )
         self.log = UndoLog(self._apply)
         self.touched: list[Ints] = []  # rows changed by each step, in order; never shortened

@@ -38,9 +38,7 @@ class NumaOverlay:
         self.nodes = nodes
         self.before = snapshot.columns
         columns = replace(self.before, available=self.before.available.copy(), fresh=self.before.fresh.copy())
-        self.snapshot = replace(
-            snapshot, columns=columns, columns_seen_by=self.columns_seen_by, limited=self.limited
-        )
+        self.snapshot = replace(snapshot, columns=columns)
         self.claims = ZoneClaims(_rows_of(snapshot.claims, nodes))
         self.claimed: set[PodKey] = set()  # pending pods of the overlay to which zones are promised
         self.beside_claims: dict[NumaRequest, NumaColumns] = {}  # cache until the next step
@@ -54,6 +52,10 @@ class NumaOverlay:
         self.container_zones: dict[str, ContainerZones | None] = {}  # cache by node
         # cache of the amounts of rows without some of their pods
         self.released_rows: dict[tuple[int, frozenset[PodKey]], Ints | None] = {}
+
+    def seen_snapshot(self) -> NumaSnapshot:
+        """The snapshot as pods see it. It refers to this overlay, and is not kept here: no cycle."""
+        return replace(self.snapshot, columns_seen_by=self.columns_seen_by, limited=self.limited)
 
     def step(
         self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, added: bool, claimed: bool = False

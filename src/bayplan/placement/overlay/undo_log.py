@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
+from weakref import WeakMethod
 
 Step = TypeVar("Step")
 
@@ -12,13 +13,15 @@ Step = TypeVar("Step")
 class UndoLog(Generic[Step]):
     """The steps of one overlay since it was created, with checkpoints to return to.
 
-    `apply(step, undone)` changes the overlay: by the step, or by its inverse if `undone`.
+    `apply(step, undone)` changes the overlay: by the step, or by its inverse if `undone`. It is a method of
+    the overlay, and referenced weakly: an overlay that is dropped frees its arrays at once, not when the
+    garbage collector finds the cycle.
     """
 
-    __slots__ = ("_apply", "failed", "steps")
+    __slots__ = ("_method", "failed", "steps")
 
     def __init__(self, apply: Callable[[Step, bool], None]) -> None:
-        self._apply = apply
+        self._method = WeakMethod(apply)
         self.steps: list[Step] = []
         self.failed = False  # a step failed halfway: its owner has to restore everything
 
@@ -28,6 +31,11 @@ class UndoLog(Generic[Step]):
         self.steps.append(step)
         self._apply(step, False)
         self.failed = False
+
+    def _apply(self, step: Step, undone: bool) -> None:
+        apply = self._method()
+        assert apply is not None, "the log is part of its overlay"
+        apply(step, undone)
 
     def checkpoint(self) -> int:
         """A checkpoint for `rollback`."""

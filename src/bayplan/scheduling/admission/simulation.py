@@ -33,7 +33,7 @@ class GangLoad:
     placed: tuple[PlacedPods, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class AdmissionSimulation:
     """All inputs of one admission cycle. Quota tree and topology overlay are copies to change freely."""
 
