@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from bayplan.model.gang import Ref
+from bayplan.placement.cluster.resource_fit import too_small
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.removals import fewest_victims_first
@@ -101,6 +103,8 @@ def nodes_to_reserve(
 
     The nodes reserved already, if they still suffice; otherwise as few as possible of the emptiest nodes.
     """
+    if _never_fits(search, request):
+        return ()
     trial = PreemptionTrial(
         search.context, request, search.below(priority, request.candidate, or_equal=True), None
     )
@@ -121,6 +125,14 @@ def nodes_to_reserve(
             else:
                 low = middle + 1
     return tuple(sorted({search.overlay.node(row) for row in result}))
+
+
+def _never_fits(search: PreemptionSearch, request: AttemptRequest) -> bool:
+    """Whether all nodes are too small for pods of the gang's minimum; to search victims would take long."""
+    node_snapshot = search.overlay.filter_input.node_snapshot
+    shapes = Counter(pod.spec.signature for pod in request.pending)
+    fitting = (count for shape, count in shapes.items() if not too_small(node_snapshot, shape).all())
+    return sum(fitting) < request.need
 
 
 def _rows(

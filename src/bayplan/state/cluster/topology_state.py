@@ -273,9 +273,9 @@ class TopologyState:
 
     def _gangs_on(self, node: Node) -> Mapping[str, int]:
         """The same as exact sums; empty if a leaf is more than a host."""
-        if not self.topology.ends_at_host:
-            return {}
-        return self.held.get((node.labels[HOSTNAME],), {})
+        if not self.topology.ends_at_host or not self.held:
+            return NOTHING
+        return self.held.get((node.labels[HOSTNAME],), NOTHING)
 
     def _move(self, name: str, old: Path | None, new: Path | None) -> None:
         """Remove the row of a node and insert it at its new place."""
@@ -335,13 +335,23 @@ class TopologyState:
         self._free = allocatable_of(self._table, self.resources)
         self._held = np.zeros_like(self._free) if self.topology.ends_at_host and self.held else None
         self._shared = False
-        for row, node in enumerate(rows) if self.used or self._held is not None else ():
-            used, gangs = self.used.get(node.name, ()), self._gangs_on(node)
-            if used or gangs:
-                self._update_free(row, {*used, *gangs})
-            if gangs:
-                self._update_held(row, gangs)
+        self._count_usage(rows.tolist())
         self._rebuild_claimed()
+
+    def _count_usage(self, nodes: list[Node]) -> None:
+        """Write the usage of all nodes into new arrays: once for all nodes with the same amounts."""
+        if not self.used and self._held is None:
+            return
+        rows_by_amounts: dict[tuple[int, int, int], list[int]] = {}
+        for row, node in enumerate(nodes):
+            used, gangs = self.used.get(node.name, NOTHING), self._gangs_on(node)
+            if used or gangs:
+                rows_by_amounts.setdefault((id(node.allocatable), id(used), id(gangs)), []).append(row)
+        for rows in rows_by_amounts.values():
+            node = nodes[rows[0]]
+            self._free[:, rows] = self._free_of(node)[:, None]
+            if self._held is not None:
+                self._held[:, rows] = self._held_on(node)[:, None]
 
     def _rebuild_claimed(self) -> None:
         """Where leaves have several nodes, gang usage is stored per leaf."""
