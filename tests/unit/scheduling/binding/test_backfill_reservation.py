@@ -31,6 +31,18 @@ def test_the_emptiest_nodes_are_reserved(neighbours: PodAffinity) -> None:
         ) == ("b",)
 
 
+def test_victims_are_not_searched_for_a_gang_that_no_node_can_hold() -> None:
+    """Of 300,000 pods that takes seconds. Pods beyond the minimum may be as large as they are."""
+    running = [cpu_pod("a-1", 2, on="a")]
+    for minimum, searched in ((2, False), (1, True)):
+        waits = candidate(charter("g", minimum), [cpu_pod("g-0", 4, gang="g"), cpu_pod("g-1", 5, gang="g")])
+        seen = look([cpu_node("a", 4)], running, waits)
+        with NodeOverlay(seen.filter_input) as floor:
+            search = PreemptionSearch(PreemptionContext(seen, Profile(), floor))
+            assert nodes_to_reserve(search, request_for(waits), 0) == (("a",) if searched else ())
+            assert (search.nodes is not None) == searched
+
+
 def test_a_pod_in_the_slot_of_an_admitted_gang_is_bound_although_its_node_is_reserved() -> None:
     """What its slot holds can be given to no other gang, so it cannot be reserved for one."""
     queued, other = cpu_pod("queued", 2), cpu_pod("other", 2)
