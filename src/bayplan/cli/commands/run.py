@@ -253,7 +253,7 @@ def _schedule(
     contained: Containment,
 ) -> None:  # fmt: skip
     """Run the loop until it is stopped; writes in flight finish before the Lease is released."""
-    election = _elect(backend, options, clock, shutdown, contained) if options.elect else None
+    election = _election(backend, options, clock) if options.elect else None
     admission_metrics = (
         AdmissionMetrics(metrics.registry, __version__) if "admission" in options.roles else None
     )
@@ -261,6 +261,10 @@ def _schedule(
     loop = _loop(
         backend, options, grouper, journal, metrics, admission_metrics, election, clock, contained, spans
     )
+    if election is not None:
+        election.acquire_when(lambda: loop.synced)
+        thread = ElectionThread(election, contained, clock)
+        shutdown.opened("the lease", lambda _: thread.stop())
     service = Service(loop, clock, metrics, stop, logs.logger("run").warning)
     shutdown.opened("the writes in flight", service.finish)
     alive = {"loop": health.steps(clock, lambda: service.last_step)}
@@ -330,19 +334,11 @@ def _loop(
     return Loop(target, roles, journal, may_write=may_write, observer=meter, containment=contained)
 
 
-def _elect(
-    backend: RemoteBackend,
-    options: RunOptions,
-    clock: SystemClock,
-    shutdown: ShutdownStack,
-    contained: Containment,
-) -> Election:
+def _election(backend: RemoteBackend, options: RunOptions, clock: SystemClock) -> Election:
     identity = f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
     lease = ApiObject(backend.request, LEASE, options.namespace, LEASE_NAME)
     election = Election(lease, identity, clock, random.random, note=logs.logger("election").info)
     backend.write_only_while(lambda: election.is_leader(clock.monotonic()), election.timing.write_seconds)
-    thread = ElectionThread(election, contained, clock)
-    shutdown.opened("the lease", lambda _: thread.stop())
     return election
 
 

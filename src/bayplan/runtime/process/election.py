@@ -89,6 +89,11 @@ class Election:
         self._term: LeaderTerm | None = None
         self._terms = 0
         self._trouble = ""
+        self._is_ready: Callable[[], bool] = lambda: True
+
+    def acquire_when(self, is_ready: Callable[[], bool]) -> None:
+        """Acquire the Lease only while this holds: a replica that knows all objects leads first."""
+        self._is_ready = is_ready
 
     @property
     def term(self) -> LeaderTerm | None:
@@ -155,7 +160,7 @@ class Election:
             and began < seen.expires(self.timing)
         ):
             return None
-        return self._acquire(seen, began)
+        return self._acquire(seen, began) if self._is_ready() else None
 
     def _read(self) -> None:
         """Read the Lease. A change restarts its expiry; after a deletion the old expiry still counts."""

@@ -15,9 +15,7 @@ from bayplan.cli.commands import run as command
 from bayplan.dialects.api import Ended
 from bayplan.dialects.errors import Unreachable
 from bayplan.runtime.core.clock import SystemClock
-from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.process.election import Timing
-from bayplan.runtime.process.shutdown import ShutdownStack
 from tests.support.remote_server import LONG, Server, refused, watching
 from tests.unit.backends.remote.test_writes import Gate, patch
 
@@ -113,10 +111,8 @@ def test_bayplan_run_writes_only_while_it_leads_and_within_the_gap_between_two_l
             raise Unreachable("nobody is there")
 
     backend, clock = Far(), SystemClock()
-    closing = ShutdownStack(clock, lambda _: None)
     wishes = command.RunOptions(frozenset(("scheduler",)), False, True, "ns", None, "", "")
-    election = command._elect(backend, wishes, clock, closing, Containment())  # type: ignore[arg-type]
-    assert closing.close()
+    election = command._election(backend, wishes, clock)  # type: ignore[arg-type]
     assert backend.asked == [(False, election.timing.write_seconds)]
     assert election.timing == Timing()
     assert election.timing.write_seconds <= election.timing.lease_seconds - election.timing.renew_seconds

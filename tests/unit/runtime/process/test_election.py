@@ -26,6 +26,30 @@ def test_the_first_leads_and_the_second_waits() -> None:
     assert store.spec["renewTime"] == store.spec["acquireTime"] == "2023-11-14T22:13:20.000000Z"
 
 
+def test_a_replica_that_does_not_know_all_objects_yet_leaves_the_lease_to_others_and_keeps_one_it_has() -> (
+    None
+):
+    """On 100,000 nodes it would take a minute until it could decide, while a standby could at once."""
+    store, clock, knows = Store(), VirtualClock(), [False]
+    a, b = replica(store, "a", clock), replica(store, "b", clock)
+    a.acquire_when(lambda: knows[0])
+    a.step()
+    assert store.calls == ["get"] and not a.is_leader(clock.monotonic())
+    knows[0] = True
+    a.step()
+    assert a.is_leader(clock.monotonic())
+    knows[0] = False
+    clock.advance(TIMING.retry_seconds)
+    a.step()
+    assert a.is_leader(clock.monotonic() + TIMING.renew_seconds - 1)
+    clock.advance(TIMING.lease_seconds + 1)
+    a.step()
+    b.step()
+    clock.advance(TIMING.lease_seconds + 1)
+    b.step()
+    assert b.is_leader(clock.monotonic())
+
+
 def test_a_leader_renews_with_one_call_and_leads_on() -> None:
     store, clock = Store(), VirtualClock()
     a, b = replica(store, "a", clock), replica(store, "b", clock)
