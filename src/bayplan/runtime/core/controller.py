@@ -90,6 +90,9 @@ class Controller(Protocol):
     def apply(self, changes: Iterable[Change]) -> None:
         """Apply changes to the state."""
 
+    def prepare(self) -> None:
+        """Build what decisions need and takes long in a large cluster; called while another replica leads."""
+
     def snapshot(self, now: float) -> Any:
         """A snapshot for the gangs to decide on now, or None if there are none."""
 
@@ -168,6 +171,9 @@ class StatelessController:
         """Events are decoded while the changes are consumed."""
         for _ in changes:
             continue
+
+    def prepare(self) -> None:
+        """It makes no decisions."""
 
     def snapshot(self, now: float) -> None:
         return None

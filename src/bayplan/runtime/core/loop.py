@@ -91,6 +91,8 @@ class Loop:
         self.settle_all(now)
         self.decides = self.synced and self.may_write(now)
         if not self.decides:
+            if self.synced:
+                self._prepare()
             return now + 1.0
         again = min((intake.quarantine.next_due() for intake in self.intakes.values()), default=now)
         return min(again, *(self._round(controller, now) for controller in self.controllers))
@@ -108,6 +110,11 @@ class Loop:
         for controller in self.controllers:
             with self.containment.unit("take in", controller.name):
                 self.intakes[controller.name].apply_events(events, now)
+
+    def _prepare(self) -> None:
+        for controller in self.controllers:
+            with self.containment.unit("prepare", controller.name):
+                controller.prepare()
 
     def settle_all(self, now: float) -> None:
         """Apply the outcomes of writes since the last step."""

@@ -131,6 +131,11 @@ class AdmittedUsage:
                 self.tree.use(usage.queue, usage.quota)
         return self.tree
 
+    def prepare(self) -> None:
+        """Build the rows of added nodes now instead of for the next snapshot."""
+        for cluster in self.topologies.values():
+            cluster.settle()
+
     def supplies(self) -> dict[str, CapacitySnapshot]:
         return {name: cluster.snapshot() for name, cluster in self.topologies.items()}
 

@@ -40,6 +40,12 @@ class NodeStore:
         for cluster in self._with_levels():
             cluster.load(fresh.values())
 
+    def prepare(self) -> None:
+        """Build the rows of added nodes now."""
+        for cluster in self.topologies.values():
+            cluster.settle()
+        self.flat.node_index()
+
     def seen(self, node: Node) -> bool:
         """Add or update a node. Returns whether it changed."""
         if self.by_name.get(node.name) == node:

@@ -67,6 +67,10 @@ class SchedulingState:
         known, beside = self.store.nodes.by_name, (ImagesSeen, StorageSeen, DeviceObjectSeen)
         apply_in_batches(changes, self.apply, self.store.load, known, beside)
 
+    def prepare(self) -> None:
+        """Build the rows of all nodes now instead of for the next snapshot."""
+        self.store.nodes.prepare()
+
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 
     def heads(self, now: float) -> list[Ref]:

@@ -159,6 +159,9 @@ class AdmissionController:
     def apply(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(changes)
 
+    def prepare(self) -> None:
+        self.state.usage.prepare()
+
     def snapshot(self, now: float) -> AdmissionSnapshot | None:
         heads = self.state.heads(
             now, partial(self._set_aside, now), self._is_unread, only_placing=self._is_full()

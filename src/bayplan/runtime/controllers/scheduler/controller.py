@@ -39,7 +39,7 @@ from bayplan.runtime.controllers.scheduler.faults import (
     snapshot_for,
 )
 from bayplan.runtime.controllers.scheduler.object_status import StatusWriter
-from bayplan.runtime.controllers.scheduler.pod_events import NEVER, PodEventPublisher
+from bayplan.runtime.controllers.scheduler.pod_events import NEVER, PodEventPublisher, pending_pod_writes
 from bayplan.runtime.controllers.scheduler.volume_binding import VolumeBinding
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
@@ -128,6 +128,9 @@ class SchedulerController:
 
     def apply(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(self._noted(changes))
+
+    def prepare(self) -> None:
+        self.state.prepare()
 
     def snapshot(self, now: float) -> CycleInput | None:
         heads = heads_of(self.state, now, self.containment)
@@ -370,7 +373,7 @@ class SchedulerController:
         for pod in action.pods:
             if pod.gated or pod.message == text or (pod.message and not action.changed):
                 continue
-            self.publisher.publish(pod.key, text, partial(_publish_pod, pod, code, text), now, at_once)
+            self.publisher.publish(pod.key, text, partial(pending_pod_writes, pod, code, text), now, at_once)
         if action.changed and action.gang.kind != "Pod":
             report = PendingReport(action, code, text, action.gang in started)
             shown = self.dialects.of(action.gang).status_reason(report)
@@ -391,8 +394,3 @@ class SchedulerController:
         # If its pods say so already, the replica that led before has announced it.
         known = {pod.message for pod in report.action.pods if not pod.gated} == {report.message}
         yield from (write for write in writes if not known or write.kind.kind != "Event")
-
-
-def _publish_pod(pod: Pod, code: str, text: str, now: float) -> Iterator[Write]:
-    yield gang_writes.pending_write(pod, code, text, now)
-    yield gang_writes.unschedulable_event(gang_writes.about_pod(pod), text, now)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from bayplan.dialects.api import Ended, Write, WriteOutcome
+from bayplan.dialects.kube.encode import writes as gang_writes
 from bayplan.model.gang import Ref
-from bayplan.model.pod import PodKey
+from bayplan.model.pod import Pod, PodKey
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 
 DELAY_SECONDS = 2.0  # pods of a gang arrive one after the other: only a wait beyond this is published
@@ -139,3 +140,9 @@ def _titled(subject: Subject) -> tuple[str, str]:
 
 def _once(made: Callable[[], Write]) -> Iterator[Write]:
     yield made()
+
+
+def pending_pod_writes(pod: Pod, code: str, text: str, now: float) -> Iterator[Write]:
+    """The condition and the event that say why a pod is pending."""
+    yield gang_writes.pending_write(pod, code, text, now)
+    yield gang_writes.unschedulable_event(gang_writes.about_pod(pod), text, now)
