@@ -99,7 +99,7 @@ def _zones(node_count: int, pod_count: int) -> Iterator[Ask]:
     """Two zones to a node; the bound pods are on the first, as long as it has GPUs."""
     pods, where = pod_count // node_count, f"/apis/{GROUP}/{TOPOLOGIES.version}/{TOPOLOGIES.plural}"
     for number in range(node_count):
-        zones = [
+        zones: list[dict[str, str | int]] = [
             {"cpu": 16 - used, "memory": f"{128 - used}Gi", "nvidia.com/gpu": 4 - used}
             for used in (min(pods, 4), max(0, pods - 4))
         ]
