@@ -184,7 +184,7 @@ def taken_over(
 
     And the writes since then, beside the pod and its binding.
     """
-    probe = load_pod(f"probe-{name}", "bayplan", int(inside))
+    probe = load_pod(f"probe-{name}", "bayplan", 0)
     if inside:
         api.ask(*claim(f"probe-{name}"))
         probe["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": f"probe-{name}"}]
@@ -203,7 +203,7 @@ def taken_over(
     writes.subtract(before)
     own = {("POST", "pods", ""), ("POST", "pods", "binding"), ("POST", "events", "")}
     if inside:
-        own.add(("PUT", "resourceclaims", "status"))
+        own |= {("PATCH", "resourceclaims", ""), ("PATCH", "resourceclaims", "status")}
     return (
         acquired - killed,
         bound - acquired,
