@@ -26,6 +26,8 @@ from tools.controlplane.build import build
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.plan import APISERVER, ETCD, KUEUE, module_dir
 
+Object = dict[str, Any]
+
 BAYPLAN, PEER, BARE = "bayplan", "kueue", "bare"
 NAMESPACE = "kueue-system"
 GATES = "TASBalancedPlacement=false,VisibilityOnDemand=false"
@@ -38,10 +40,12 @@ _WITH_ETC = (
     'mount --bind "$0" /etc && exec "$@"',
 )
 """The manager reads the certificate of its metrics below /etc/kueue, wherever that of its webhooks is."""
-HOOKED = ("workloads", "clusterqueues", "resourceflavors", "cohorts", "localqueues", "jobs", "topologies")
-"""Webhooks of other kinds are left out: nothing of these kinds is created."""
-
-Object = dict[str, Any]
+UNMANAGED: Object = {
+    "matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
+    ]
+}
+"""The namespaces in which Kueue's webhooks for jobs and pods are called, as in its installation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,6 @@ def kueue(cluster: Cluster, folder: Path) -> Iterator[Manager]:
         "webhook": {"host": hooks.host, "port": hooks.port, "certDir": str(certificates)},
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
-        "integrations": {"frameworks": ["batch/job"]},
     }
     config = folder / "kueue.yaml"
     config.write_text(json.dumps(given))
@@ -162,16 +165,12 @@ def _webhooks(source: Path, cluster: Cluster, url: str) -> Iterator[Object]:
     for one in yaml.safe_load_all(path.read_text()):
         if not one:
             continue
-        kept = []
         for hook in one["webhooks"]:
-            if any(
-                resource.partition("/")[0] in HOOKED
-                for rule in hook["rules"]
-                for resource in rule["resources"]
-            ):
-                where = f"{url}{hook['clientConfig']['service']['path']}"
-                kept.append({**hook, "clientConfig": {"url": where, "caBundle": trusted}})
-        yield {**one, "webhooks": kept}
+            where = f"{url}{hook['clientConfig']['service']['path']}"
+            hook["clientConfig"] = {"url": where, "caBundle": trusted}
+            if not any(group == "kueue.x-k8s.io" for rule in hook["rules"] for group in rule["apiGroups"]):
+                hook["namespaceSelector"] = UNMANAGED
+        yield one
 
 
 @contextmanager
