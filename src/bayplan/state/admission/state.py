@@ -141,6 +141,8 @@ class AdmissionState:
 
     def _pod(self, key: PodKey, pod: Pod | None) -> None:
         before = self.unmanaged.pod(key)
+        if before == pod:
+            return  # what changed is nothing that a decision depends on
         if self.numa.active:
             self.numa.update_pod(before, pod)
         self.taken.touch(one.node for one in (before, pod) if one is not None)
@@ -242,8 +244,7 @@ class AdmissionState:
         entry.queue = self.config.queue_of(queued)
         if ref in self.assumed:
             return
-        holds = queued.admission is not None and not queued.evicted
-        entry.taken = self.taken.hosts_of(ref) if holds else ()
+        entry.taken = self.taken.hosts_of(ref) if queued.admission is not None and not queued.evicted else ()
         if queued.admission is not None:
             if (queued.needs_placement or entry.taken) and ref not in self.evicting:
                 if entry.state is not QueueEntryState.PLACING:
@@ -258,8 +259,7 @@ class AdmissionState:
         shape = self.config.shape_of(queued, entry.queue, entry.rank)
         if entry.state is QueueEntryState.PENDING and shape == entry.shape:
             return
-        entry.shape = shape
-        entry.state = QueueEntryState.INACTIVE
+        entry.shape, entry.state = shape, QueueEntryState.INACTIVE
         if queued.not_before > 0:
             self.pending.move(entry, QueueEntryState.BACKOFF, queued.not_before)
         else:
