@@ -50,6 +50,12 @@ def test_another_seed(seed: int) -> None:
     test_seed(seed)
 
 
+@pytest.mark.parametrize("seed", [20011, 20081])
+def test_a_seed_that_had_a_violation(seed: int) -> None:
+    """20011: the limit of a queue is reserved. 20081: what got nodes in the same cycle can be moved later."""
+    check_sound(report_of(seed))
+
+
 def test_faults_and_actions_of_many_kinds_happen() -> None:
     kinds = {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "relist", "timeout_done",
@@ -136,7 +142,9 @@ def test_a_scheduler_that_misses_new_preemption_candidates_is_caught(
 def test_a_scheduler_that_misses_growing_queues_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Neither when a queue grows, nor after gangs of the same cycle got nodes, is a gang tried again."""
     monkeypatch.setattr(FairUsage, "shares_exceeded", lambda self: False)
+    monkeypatch.setattr(FairPreemptionSearch, "retry_for", lambda self, gang: self.retry_at)
     assert "preempted but is pending" in first_violation("preempted but is pending", 19)
 
 

@@ -243,7 +243,10 @@ class FairShareCycle:
     def _reject_late(self, late: _Late) -> None:
         fair = self.accounts.within_share(late.turn.queue, late.turn.amounts)
         reservable = self.builder.reservation.retry_at(late.turn.candidate)
-        soonest = min(self.preemption.retry_at, inf if reservable is None else reservable)
+        soonest = min(
+            self.preemption.retry_for(late.turn.candidate.spec.source),
+            inf if reservable is None else reservable,
+        )
         retry_at = soonest if soonest < inf else None
         reserved_nodes = self._reserve(late.turn, late.request)
         wakeups = self._wakeups(late, fair)

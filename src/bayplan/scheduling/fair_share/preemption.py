@@ -106,6 +106,13 @@ class FairPreemptionSearch:
         if self._victim_pool is not None and self._victim_pool.drop(gang):
             self.retry_at = min(self.retry_at, self.now + RETRY_SECONDS)
 
+    def retry_for(self, gang: Ref) -> float:
+        """When to try again a gang without victims: what got capacity in this cycle may be moved then."""
+        specs = (self.snapshot.specs.get(other) for other in self.protected if other != gang)
+        if any(spec is not None and not spec.non_preemptible for spec in specs):
+            return min(self.retry_at, self.now + RETRY_SECONDS)
+        return self.retry_at
+
     @property
     def victim_pool(self) -> FairVictimPool:
         """All victim units, computed on first use."""

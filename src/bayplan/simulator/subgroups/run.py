@@ -141,6 +141,8 @@ class TreesSimulation(SchedulerSimulation):
             rejection = state.reported(Ref(names.DIALECT, names.POD_GROUP.kind, NAMESPACE, view.name))
             if (rejection is not None and rejection.incomplete) or not is_startable(view, usage):
                 continue
+            if takes_reserved(view, views.get(reserved_for), usage):
+                continue
             nodes = self.listed("nodes")
             if reserved_for and view.name != reserved_for:
                 nodes = [node for node in nodes if node["metadata"]["name"] not in reserved_nodes]
@@ -180,14 +182,27 @@ def is_startable(view: GroupView, usage: QueueUsageView) -> bool:
         return True
     if not usage.is_leaf(view.queue):
         return False
-    usage_with_group = replace(usage, use=dict(usage.use), non_preemptible=dict(usage.non_preemptible))
-    for leaf, count in missing.items():
+    with_group = _with_missing(view, usage)
+    return not any(with_group.over_limit(view.queue, non_preemptible=view.non_preemptible))
+
+
+def takes_reserved(view: GroupView, owner: GroupView | None, usage: QueueUsageView) -> bool:
+    """Whether quota and limits would not suffice any more for the group that has the reservation."""
+    if owner is None or owner.name == view.name or view.priority > owner.priority or not usage.queues:
+        return False
+    with_both = _with_missing(owner, _with_missing(view, usage))
+    lasting = owner.non_preemptible and view.non_preemptible
+    return any(with_both.over_limit(owner.queue, non_preemptible=lasting))
+
+
+def _with_missing(view: GroupView, usage: QueueUsageView) -> QueueUsageView:
+    """The usage of queues with the pods that a group lacks."""
+    found = replace(usage, use=dict(usage.use), non_preemptible=dict(usage.non_preemptible))
+    for leaf, count in view.missing_pods(view.bound_pods()).items():
         own_pods = [pod for pod in view.pending_pods() if view.leaf_of(pod) == leaf]
         for pod in own_pods[:count]:
-            usage_with_group.take(
-                view.queue, pod_requests(pod).get(CPU, 0), non_preemptible=view.non_preemptible
-            )
-    return not any(usage_with_group.over_limit(view.queue, non_preemptible=view.non_preemptible))
+            found.take(view.queue, pod_requests(pod).get(CPU, 0), non_preemptible=view.non_preemptible)
+    return found
 
 
 def check_same_queue_usage(own_state: SchedulingState, fresh_state: SchedulingState) -> Iterator[str]:
