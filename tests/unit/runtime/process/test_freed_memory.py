@@ -13,6 +13,7 @@ import pytest
 
 from bayplan.runtime.process import freed_memory
 from bayplan.runtime.process.freed_memory import return_freed_memory
+from tests.support.missing_parts import lacking
 
 PROGRAM = """
 import re, threading
@@ -43,10 +44,9 @@ print(before, resident(), len(kept))
 """In a process of its own: how much is free in this one depends on the tests before."""
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
 def test_the_resident_memory_shrinks_although_blocks_that_are_in_use_lie_between() -> None:
-    if freed_memory._malloc_trim() is None:
-        pytest.skip("the C library has no malloc_trim")
+    if freed_memory._malloc_trim() is None or not Path("/proc/self/status").exists():
+        lacking("glibc on Linux: the memory of a process is read below /proc")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=dict(os.environ), check=True
     )
@@ -54,6 +54,10 @@ def test_the_resident_memory_shrinks_although_blocks_that_are_in_use_lie_between
     assert after <= before - 20
 
 
-def test_without_the_function_of_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_another_c_library_the_thread_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NeverAwaited(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise AssertionError("there is nothing to wait for")
+
     monkeypatch.setattr(freed_memory, "_malloc_trim", lambda: None)
-    return_freed_memory(threading.Event(), 60.0)
+    return_freed_memory(NeverAwaited())
