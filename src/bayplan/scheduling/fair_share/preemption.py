@@ -49,7 +49,7 @@ class FairPreemptionSearch:
         # searches that failed since the last change; value: whether only placement failed
         self.failed: dict[object, bool] = {}
         self.lacks_placement = False  # whether the last gang lacked only a placement, by any means so far
-        self.retry_at = inf  # the earliest time at which a protected gang may be preempted
+        self.retry_at = inf  # when the first gang has had its minimum runtime
 
     def find(
         self, means: PreemptionMeans, turn: FairTurn, request: AttemptRequest, allowed_nodes: Bools | None
@@ -103,8 +103,8 @@ class FairPreemptionSearch:
     def protect(self, gang: Ref) -> None:
         """Protect a gang that got capacity from preemption in the same cycle."""
         self.protected.add(gang)
-        if self._victim_pool is not None and self._victim_pool.drop(gang):
-            self.retry_at = min(self.retry_at, self.now + RETRY_SECONDS)
+        if self._victim_pool is not None:
+            self._victim_pool.drop(gang)
 
     def retry_for(self, gang: Ref) -> float:
         """When to try again a gang without victims: what got capacity in this cycle may be moved then."""
@@ -119,8 +119,7 @@ class FairPreemptionSearch:
         if self._victim_pool is None:
             self._victim_pool = FairVictimPool(self.snapshot, self.accounts, self.context.terminating.keys)
             for gang in self.protected:
-                if self._victim_pool.drop(gang):
-                    self.retry_at = min(self.retry_at, self.now + RETRY_SECONDS)
+                self._victim_pool.drop(gang)
         return self._victim_pool
 
     def _commit(self, turn: FairTurn, request: AttemptRequest, result: PreemptionResult) -> None:

@@ -39,13 +39,11 @@ class FairVictimPool:
                 some.sort(key=_first_victim_first)  # stable: the units of one gang keep their order
         return self._by_queue
 
-    def drop(self, gang: Ref) -> bool:
-        """Protect a gang from preemption; returns whether it had units."""
+    def drop(self, gang: Ref) -> None:
+        """Protect a gang from preemption."""
         self.dropped.add(gang)
-        if self._by_gang.pop(gang, None) is None:
-            return False
-        self._by_queue = None
-        return True
+        if self._by_gang.pop(gang, None) is not None:
+            self._by_queue = None
 
     def rebuild(self, gang: Ref) -> None:
         """Rebuild the units of a gang after some of its pods were preempted."""
