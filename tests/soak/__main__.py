@@ -59,7 +59,7 @@ def _wishes() -> argparse.Namespace:
         parser.add_argument(
             name, type=float, default=default, metavar="SECONDS", help=f"{meaning} (%(default)s)"
         )
-    parser.add_argument("--run-seconds", type=int, nargs=2, default=(30, 180), metavar=("MIN", "MAX"))
+    parser.add_argument("--run-seconds", type=int, nargs=2, default=(180, 600), metavar=("MIN", "MAX"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path, default=Path("build/soak"))
     return parser.parse_args()

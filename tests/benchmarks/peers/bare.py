@@ -1,6 +1,7 @@
-"""The mark to compare with: every Workload is admitted as it appears, by a loop that decides nothing.
+"""The mark to compare with: every gang is admitted as it appears, by a loop that decides nothing.
 
-Per Workload it makes the writes that a manager has to make: one status with an admission, and two events.
+Per Workload it makes the writes that a manager has to make: one status with an admission, and two events. Per
+Job it also makes a Workload, starts the Job once that is admitted, and takes the gate from each pod.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.backends.remote.writer import LOW_PRIORITY_IN_FLIGHT
 from tests.benchmarks.bare_connections import JSON, Ask, bare_connections, bare_watch
+from tests.benchmarks.peers.bare_jobs import JOBS, PODS, make_workloads, start, ungate
 from tests.benchmarks.peers.loads import HOST
 from tests.support.api_objects import KUEUE, Object
 
@@ -27,7 +29,7 @@ def main() -> None:
 
 
 async def _admit_all(access: Access) -> None:
-    kinds = [f"/apis/{KUEUE}/{plural}" for plural in ("workloads", "clusterqueues")]
+    kinds = [*(f"/apis/{KUEUE}/{plural}" for plural in ("workloads", "clusterqueues")), JOBS, PODS]
     async with bare_connections(access, IN_FLIGHT + LOW_PRIORITY_IN_FLIGHT) as ask:
         for path in kinds:
             while (await ask("GET", path, b"", JSON)).status != 200:  # its definition is new
@@ -36,13 +38,16 @@ async def _admit_all(access: Access) -> None:
 
 
 async def _work(access: Access, ask: Ask, kinds: list[str]) -> None:
-    gangs, events, queues = Queue(), Queue(), Queue()
+    gangs, queues, jobs, pods, events = Queue(), Queue(), Queue(), Queue(), Queue()
+    waiting: dict[str, Object] = {}  # Jobs, by the name of their Workload
     async with asyncio.TaskGroup() as group:  # one that fails ends them all
-        for path, queue in zip(kinds, (gangs, queues), strict=True):
+        for path, queue in zip(kinds, (gangs, queues, jobs, pods), strict=True):
             group.create_task(_take(access, path, queue))
         group.create_task(_open(ask, queues))
         for _ in range(IN_FLIGHT):
-            group.create_task(_admit(ask, gangs, events))
+            group.create_task(_admit(ask, gangs, events, waiting))
+            group.create_task(make_workloads(ask, jobs, waiting))
+            group.create_task(ungate(ask, pods))
         for _ in range(LOW_PRIORITY_IN_FLIGHT):
             group.create_task(_announce(ask, events))
         print("ready", flush=True)
@@ -70,7 +75,7 @@ async def _open(ask: Ask, queues: Queue) -> None:
         )
 
 
-async def _admit(ask: Ask, gangs: Queue, events: Queue) -> None:
+async def _admit(ask: Ask, gangs: Queue, events: Queue, waiting: dict[str, Object]) -> None:
     while True:
         gang = await gangs.get()
         meta, spec = gang["metadata"], gang["spec"]
@@ -101,7 +106,11 @@ async def _admit(ask: Ask, gangs: Queue, events: Queue) -> None:
         path = f"/apis/{KUEUE}/namespaces/{meta['namespace']}/workloads/{meta['name']}"
         await _put(ask, path, {**gang, "status": status})
         for reason in ("QuotaReserved", "Admitted"):
-            events.put_nowait(_event(meta, reason))
+            events.put_nowait(_event(gang, reason))
+        if job := waiting.pop(meta["name"], None):
+            await start(ask, job)
+            for reason in ("CreatedWorkload", "Started"):
+                events.put_nowait(_event(job, reason))
 
 
 async def _announce(ask: Ask, events: Queue) -> None:
@@ -121,8 +130,9 @@ def _condition(kind: str, reason: str) -> Object:
     return {"type": kind, "status": "True", "reason": reason, "message": "bare", "lastTransitionTime": AT}
 
 
-def _event(meta: Object, reason: str) -> Object:
-    about = {"apiVersion": KUEUE, "kind": "Workload"}
+def _event(obj: Object, reason: str) -> Object:
+    meta = obj["metadata"]
+    about = {key: obj[key] for key in ("apiVersion", "kind")}
     about |= {key: meta[key] for key in ("namespace", "name", "uid")}
     return {
         "metadata": {"generateName": f"{meta['name']}.", "namespace": meta["namespace"]},

@@ -137,6 +137,10 @@ def kueue(cluster: Cluster, folder: Path) -> Iterator[Manager]:
     ]
     with _started(PEER, run, folder / "kueue.log", f"http://{probes}/readyz") as manager:
         cluster.apply(*_webhooks(source, cluster, f"https://{hooks}"))
+        for name in _converted(source):
+            cluster.kubectl(
+                "patch", "crd", name, "--type=merge", "-p", _conversion(cluster, f"https://{hooks}")
+            )
         yield manager
 
 
@@ -159,8 +163,25 @@ def _crds(source: Path) -> Iterator[Object]:
         yield from (one for one in yaml.safe_load_all(path.read_text()) if one)
 
 
+def _converted(source: Path) -> Iterator[str]:
+    """The CRDs whose objects the manager converts, in its default installation."""
+    folder = source / "config/components/crd"
+    for patch in yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]:
+        yield yaml.safe_load((folder / patch["path"]).read_text())["metadata"]["name"]
+
+
+def _conversion(cluster: Cluster, url: str) -> str:
+    where = {"url": f"{url}/convert", "caBundle": _trust(cluster)}
+    webhook = {"clientConfig": where, "conversionReviewVersions": ["v1"]}
+    return json.dumps({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}})
+
+
+def _trust(cluster: Cluster) -> str:
+    return base64.b64encode(cluster.authority.read_bytes()).decode()
+
+
 def _webhooks(source: Path, cluster: Cluster, url: str) -> Iterator[Object]:
-    trusted = base64.b64encode(cluster.authority.read_bytes()).decode()
+    trusted = _trust(cluster)
     path = source / "config/components/webhook/manifests.yaml"
     for one in yaml.safe_load_all(path.read_text()):
         if not one:

@@ -1,6 +1,7 @@
 """Sends writes: those to one object or of one sequence in order, all others concurrently.
 
 Writes of low priority (events) have a few places of their own: they never fill those that others wait for.
+And they let others go first for some seconds, or the API server would spend on events what pods wait for.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,6 +24,7 @@ from bayplan.dialects.errors import ApiError, Misconfigured, Unauthorised
 UNSENT_PAUSE = 0.25  # seconds until a server without a connection is tried again, twice as long each time
 UNSENT_PAUSE_MAX = 4.0
 LOW_PRIORITY_IN_FLIGHT = 4
+LOW_PRIORITY_SECONDS = 5.0  # that one lets others go first
 LOW_PRIORITY_WAITING = 10_000  # further ones are dropped: memory has bounds
 
 TOO_MANY = f"it was not sent: {LOW_PRIORITY_WAITING} others of low priority wait"
@@ -35,7 +39,7 @@ class _Queue:
 
     def __init__(self, workers_max: int) -> None:
         self.workers_max = workers_max
-        self.writes: deque[Write] = deque()
+        self.writes: deque[tuple[float, Write]] = deque()  # each with the time of the loop when it was ready
         self.workers: set[asyncio.Task[None]] = set()
 
 
@@ -54,6 +58,8 @@ class Writer:
         self._seconds = client.seconds
         self._ready = _Queue(in_flight_max)
         self._low = _Queue(min(LOW_PRIORITY_IN_FLIGHT, in_flight_max))
+        self._idle = asyncio.Event()  # set while no write is in flight, those of low priority aside
+        self._idle.set()
         self._behind: dict[Key, deque[Write]] = {}  # of each object being written, what comes next
         self._decoders: dict[type[Any] | None, Callable[[bytes], Any]] = {}
 
@@ -73,9 +79,11 @@ class Writer:
                 self._begin(write)
         for queue in (self._ready, self._low):
             for _ in range(min(len(queue.writes), queue.workers_max - len(queue.workers))):
-                worker = asyncio.create_task(self._work(queue.writes))
+                worker = asyncio.create_task(self._work(queue))
                 queue.workers.add(worker)
-                worker.add_done_callback(queue.workers.discard)
+                worker.add_done_callback(partial(self._ended, queue))
+        if self._ready.workers:
+            self._idle.clear()
 
     async def close(self, grace_seconds: float) -> None:
         """Finish the submitted writes within the time given, and report the others as timed out."""
@@ -86,7 +94,8 @@ class Writer:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
         behind = (write for queue in self._behind.values() for write in queue)
-        never = [*self._ready.writes, *self._low.writes, *behind]
+        ready = (write for _, write in (*self._ready.writes, *self._low.writes))
+        never = [*ready, *behind]
         for write in never:
             self._report(
                 WriteOutcome(write, Ended.TIMED_OUT, message="it was never sent: the backend was closed")
@@ -98,13 +107,21 @@ class Writer:
     def _begin(self, write: Write) -> None:
         if write.name:  # a name still to be generated cannot conflict with another write
             self._behind[_key(write)] = deque()
-        (self._low if write.kind.low_priority else self._ready).writes.append(write)
+        queue = self._low if write.kind.low_priority else self._ready
+        queue.writes.append((asyncio.get_running_loop().time(), write))
 
-    async def _work(self, ready: deque[Write]) -> None:
+    def _ended(self, queue: _Queue, worker: asyncio.Task[None]) -> None:
+        queue.workers.discard(worker)
+        if not self._ready.workers:
+            self._idle.set()
+
+    async def _work(self, queue: _Queue) -> None:
         """Make writes until none is ready."""
-        while ready:
-            write = ready.popleft()
+        while queue.writes:
+            since, write = queue.writes.popleft()
             try:
+                if queue is self._low:
+                    await self._let_others_go_first(since)
                 outcome = await self._make(write)
             except asyncio.CancelledError:
                 self._report(
@@ -116,9 +133,15 @@ class Writer:
                 key = _key(write)
                 behind = self._behind[key]
                 if behind:
-                    ready.append(behind.popleft())
+                    queue.writes.append((asyncio.get_running_loop().time(), behind.popleft()))
                 else:
                     del self._behind[key]
+
+    async def _let_others_go_first(self, since: float) -> None:
+        if not self._idle.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(since + LOW_PRIORITY_SECONDS):
+                    await self._idle.wait()
 
     async def _make(self, write: Write) -> WriteOutcome:
         try:

@@ -131,6 +131,34 @@ def test_events_have_few_places_of_their_own_and_delay_no_other_write(server: Se
     assert {outcome.ended for outcome in seen.outcomes} == {Ended.DONE}
 
 
+def test_events_wait_until_no_other_write_is_in_flight(server: Server) -> None:
+    gate = server.writes = Gate()
+    with watching(server) as seen:
+        seen.backend.submit([event(0), *(patch(f"p{number}") for number in range(3)), event(1)])
+        seen.until(lambda: gate.inside == 3)
+        gate.open()
+        seen.until(lambda: len(seen.outcomes) == 5)
+    assert [path for path, _ in gate.order] == ["p0", "p1", "p2", "events", "events"]
+
+
+def test_events_wait_for_other_writes_no_longer_than_a_bound(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "LOW_PRIORITY_SECONDS", 0.05)
+    gate = Gate()
+
+    async def slow_others(request: web.Request) -> web.StreamResponse:
+        return await (echo if request.path.endswith("/events") else gate)(request)
+
+    server.writes = slow_others
+    with watching(server) as seen:
+        seen.backend.submit([patch("a"), *(event(number) for number in range(10))])
+        seen.until(lambda: len(seen.outcomes) == 10)
+        assert gate.inside == 1
+        gate.open()
+        seen.until(lambda: len(seen.outcomes) == 11)
+
+
 def test_events_beyond_a_bound_are_dropped_and_nothing_else(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
