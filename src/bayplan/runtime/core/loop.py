@@ -11,7 +11,7 @@ from typing import Any
 
 from bayplan.dialects.api import Backend, Ended, Happened, Kind, Write, WriteOutcome
 from bayplan.model.change import Started
-from bayplan.model.plan import Action, Plan
+from bayplan.model.plan import Action, Admit, Plan
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
@@ -21,6 +21,8 @@ from bayplan.runtime.core.intake import EventIntake
 from bayplan.runtime.core.spans import NO_SPANS, Spans
 
 PAUSE_FACTOR = 2.0  # times the duration of a cycle: events that arrive meanwhile are decided on together
+CYCLES_SECONDS = 0.05  # of one controller in a step: events of others wait meanwhile
+CYCLES_MAX = 32  # of one controller in a step: virtual time does not pass
 
 
 class Observer:
@@ -56,8 +58,10 @@ class Loop:
         may_write: Callable[[float], bool] = lambda now: True,
         observer: Observer | None = None,
         containment: Containment | None = None,
+        cycles_max: int = CYCLES_MAX,
     ) -> None:
         self.backend = backend
+        self.cycles_max = cycles_max
         self.controllers = tuple(controllers)
         self.journal = journal
         self.may_write = may_write
@@ -122,11 +126,10 @@ class Loop:
             self._settle(outcome, now)
 
     def _round(self, controller: Controller, now: float) -> float:
-        elapsed, rest = self.observer.stopwatch(), self.paused_until.get(controller.name, now)
+        rest = self.paused_until.get(controller.name, now)
         if rest <= now:
             try:
-                if self._decide(controller, now, elapsed):
-                    rest = self.paused_until[controller.name] = now + (1 + PAUSE_FACTOR) * elapsed()
+                rest = self.paused_until[controller.name] = self._decide(controller, now)
                 self.backoff.succeeded(controller.name)
             except Exception as error:
                 self.containment.failed(error, "round", controller.name)
@@ -138,18 +141,36 @@ class Loop:
         due = self._next_due(controller, now)
         return rest if due <= now < rest else due
 
-    def _decide(self, controller: Controller, now: float, elapsed: Callable[[], float]) -> bool:
-        """Whether there was a gang to decide on."""
+    def _decide(self, controller: Controller, now: float) -> float:
+        """Decide in cycles, as long as each admits a gang and thereby lets others of its queue be next.
+
+        Returns until when to pause: not at all if gangs are left that only the time limit kept waiting.
+        """
+        elapsed, until = self.observer.stopwatch(), now
+        for _ in range(self.cycles_max):
+            cycle = self.observer.stopwatch()
+            plan = self._cycle(controller, now, cycle)
+            if plan is None:
+                return until
+            until = now + elapsed() + PAUSE_FACTOR * cycle()
+            if not any(isinstance(action, Admit) for action in plan.actions):
+                return until
+            if elapsed() >= CYCLES_SECONDS:
+                break
+        return now
+
+    def _cycle(self, controller: Controller, now: float, elapsed: Callable[[], float]) -> Plan | None:
+        """One decision; none if there is no gang to decide on."""
         view = controller.snapshot(now)
         if view is None:
             self._record_look(controller, Look.HEADS, now)
-            return False
+            return None
         with self.observer.spans.span("decide", role=controller.name) as span:
             plan = self._carry_out(controller, view, now, elapsed)
             if self.observer.spans.enabled:
                 gangs = {action.gang for action in plan.actions}
                 span.note(gangs=len(gangs), actions=len(plan.actions), undecided=len(plan.undecided))
-        return True
+        return plan
 
     def _carry_out(self, controller: Controller, view: Any, now: float, elapsed: Callable[[], float]) -> Plan:
         """Decide on a snapshot, and submit the writes."""

@@ -21,7 +21,7 @@ from bayplan.dialects.api import Kind
 from bayplan.model.plan import Plan
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller
-from bayplan.runtime.core.loop import Loop
+from bayplan.runtime.core.loop import CYCLES_MAX, Loop
 from bayplan.simulator.core.coverage import note_change, note_plan
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import LISTED, PLAIN_NODES, new_simulated_store
@@ -68,6 +68,7 @@ class SimulationRun(ABC):
         self._lists: dict[str, tuple[int, list[Object]]] = {}  # by plural, at which version of the store
         self.busy = True
         self.waits = False  # for the outcome of a write, which may have changed nothing
+        self._cycle_dice = Random(f"cycles {seed}")
         self.error_injection: ErrorInjection | None = None
         self.contain_errors = True
 
@@ -148,7 +149,8 @@ class SimulationRun(ABC):
         if self.error_injection is not None:
             self.error_injection.inject_into(controllers)
             containment = Containment(self._contained) if self.contain_errors else None
-        return backend, Loop(backend, controllers, self.journal, containment=containment)
+        cycles = self._cycle_dice.choice((1, CYCLES_MAX))  # as if decisions took long, or no time
+        return backend, Loop(backend, controllers, self.journal, containment=containment, cycles_max=cycles)
 
     def create_initial(self, nodes: Iterable[Object], objects: Iterable[tuple[Kind, Object]] = ()) -> None:
         """Create nodes, and objects of other kinds."""

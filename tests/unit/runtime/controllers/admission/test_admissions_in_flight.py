@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -11,7 +12,7 @@ from bayplan.dialects.api import Ended, Write
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.runtime.controllers.admission import controller
 from bayplan.runtime.controllers.admission.controller import AdmissionController
-from bayplan.runtime.core.loop import Loop
+from bayplan.runtime.core.loop import Loop, Observer
 from tests.support.queued_cluster import queued_workload
 from tests.unit.runtime.controllers.admission.test_controller import Silent, World
 
@@ -70,3 +71,44 @@ def test_a_write_whose_end_is_unknown_stops_no_other_admission(monkeypatch: pyte
     assert role.admitting == set()
     flaky.submit(queued_workload("next", 1, 1))
     assert flaky.says("next", "Admitted") == ("True", "Admitted")
+
+
+class Timed(Observer):
+    """Every look at a stopwatch finds so many seconds more than the one before."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def stopwatch(self) -> Callable[[], float]:
+        looks = itertools.count()
+        return lambda: next(looks) * self.seconds
+
+
+def queued(seconds: float) -> tuple[World, Slow]:
+    """A step away from the admission of six gangs of one queue; the time that a look takes is given."""
+    made = World()
+    made.backend = waiting = Slow(made.cluster.store)  # type: ignore[assignment]
+    made.loop = Loop(made.backend, [AdmissionController()], Silent(), observer=Timed(seconds))
+    made.pass_time(60.0)
+    waiting.waits = True
+    for number in range(6):
+        made.cluster.submit(queued_workload(f"gang-{number}", 1, 1))
+    return made, waiting
+
+
+def test_gangs_of_one_queue_follow_each_other_in_one_step() -> None:
+    made, waiting = queued(seconds=0.0)
+    made.loop.step(made.now)
+    assert len({write.name for write in waiting.waiting}) == 6
+
+
+def test_the_cycles_of_a_step_have_a_time_limit_and_the_next_step_follows_at_once() -> None:
+    made, waiting = queued(seconds=0.02)
+    assert made.loop.step(made.now) == made.now
+    assert 1 <= len({write.name for write in waiting.waiting}) < 6
+
+
+def test_after_the_last_gang_the_loop_pauses_so_that_others_are_decided_on_together() -> None:
+    made, _ = queued(seconds=0.0001)
+    made.loop.step(made.now)
+    assert made.loop.paused_until["admission"] > made.now
