@@ -24,6 +24,23 @@ class GangState:
     partial_since: float | None = None
 
 
+class CalmClock:
+    """Seconds in which nothing was broken: nobody can bind the rest of a gang without an API server."""
+
+    def __init__(self) -> None:
+        self._passed, self._since = 0.0, time.monotonic()
+        self._broken = False
+
+    def now(self) -> float:
+        return self._passed if self._broken else self._passed + time.monotonic() - self._since
+
+    def stop(self) -> None:
+        self._passed, self._broken = self.now(), True
+
+    def start(self) -> None:
+        self._passed, self._since, self._broken = self.now(), time.monotonic(), False
+
+
 class Judge:
     """Keeps what each node has and how far each gang is; notes every violation once."""
 
@@ -39,6 +56,7 @@ class Judge:
         self.found: dict[str, str] = {}
         self.events = 0
         self.lock = threading.Lock()
+        self.calm = CalmClock()
         self.began = time.monotonic()
 
     def take_pod(self, seen: Seen) -> None:
@@ -92,7 +110,7 @@ class Judge:
         alive = [node for node, phase in gang.there.values() if phase != "Failed"]
         bound = sum(bool(node) for node in alive)
         wanted = min(gang.wanted, len(alive)) if name.startswith(ADMITTED) else gang.wanted
-        now = time.monotonic()
+        now = self.calm.now()
         if not 0 < bound < wanted:
             gang.partial_since = None
         elif gang.partial_since is None:

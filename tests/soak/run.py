@@ -30,7 +30,7 @@ from tests.end_to_end.storm import (
 from tests.end_to_end.storm_checker import forgotten
 from tests.end_to_end.test_storm import answering_at
 from tests.soak.faults import FAULTS, KILLS, Fault, Stage, settled
-from tests.soak.judge import Judge
+from tests.soak.judge import CalmClock, Judge
 from tests.soak.load import GANGS, GPUS_OF_HOST, GROUPS, NAME, hosts, rules
 from tests.soak.proxy import Balancer
 from tests.soak.replicas import Replica, replicas
@@ -45,7 +45,7 @@ from tools.controlplane.start import restart
 TARGET = 0.7
 """Of all GPUs are asked for by gangs that have not ended."""
 PARTIAL_SECONDS = 60.0
-"""That a gang may be bound in part beyond the time that a fault lasts."""
+"""That a gang may be bound in part while nothing is broken."""
 STUCK_SECONDS = 300.0
 """Without any end of a gang, once nothing is broken."""
 SAMPLE_SECONDS = 5.0
@@ -105,7 +105,7 @@ class Soak:
             stage = Stage(site.cluster, self.api, alive, random.Random(wishes.seed + 1), wishes.lasts)
             with meanwhile(*watching, partial(_probe, alive)):
                 with meanwhile(self.users.run):
-                    self._break(stage)
+                    self._break(stage, judge.calm)
                 self._wait_for_the_end()
             self._conclude(stage, judge, alive)
             self._clean()
@@ -113,11 +113,11 @@ class Soak:
     def _judge(self) -> Judge:
         nodes = [one for one in self.api.items(NODES) if one["metadata"]["name"].startswith(NAME)]
         queues = [one for one in self.api.items(QUEUES) if one["metadata"]["name"].startswith(NAME)]
-        return Judge(nodes, queues, PARTIAL_SECONDS + self.wishes.lasts)
+        return Judge(nodes, queues, PARTIAL_SECONDS)
 
     # ── faults ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _break(self, stage: Stage) -> None:
+    def _break(self, stage: Stage, calm: CalmClock) -> None:
         """Break one thing after the other until the time is over, everything at least once."""
         end = time.monotonic() + 60 * self.wishes.minutes
         for number, fault in enumerate(self._faults(stage.dice)):
@@ -126,11 +126,15 @@ class Soak:
                 break
             self._idle(self.wishes.every * stage.dice.uniform(0.5, 1.5))
             at = time.monotonic() - self.began
+            calm.stop()
             what = fault(stage)
             if not self.wishes.kills or stage.dice.random() < AT_WORK:
                 settled(stage)
+                calm.start()
             self.findings.faults.append((at, what))
             self.say(f"{at:7.0f} s  {what}")
+        settled(stage)
+        calm.start()
 
     def _faults(self, dice: random.Random) -> Iterator[Fault]:
         """All faults in a random order, again and again; or so many kills of each component."""

@@ -94,6 +94,23 @@ def test_a_gang_bound_in_part_is_found_after_a_while(clock: Time, family: str, t
     assert len(found.violations()) == len(told)
 
 
+def test_a_gang_bound_in_part_has_a_minute_in_which_nothing_is_broken(clock: Time) -> None:
+    found = judge()
+    found.take_pod(seen(soak_pod("a", "soak-kai-1", 3, "soak-0000")))
+    for _ in range(6):
+        found.calm.stop()
+        found.calm.stop()
+        clock.now += 100.0
+        found.look()
+        found.calm.start()
+        clock.now += 10.0
+        found.look()
+    assert found.violations() == []
+    clock.now += 1.0
+    found.look()
+    assert found.violations() == ["soak-kai-1: has 1 of 3 pods bound for 61 s (661 s)"]
+
+
 def test_an_admitted_gang_whose_pods_are_all_there_must_be_bound_whole(clock: Time) -> None:
     found = judge()
     found.take_pod(seen(soak_pod("a", "soak-queued-1", 2, "soak-0000")))

@@ -73,13 +73,15 @@ class Server:
         self.lists: list[Answerer] = [page([])]
         self.watches: list[Answerer] = [quiet]
         self.writes: Answerer = echo
+        self.ready: Answerer = answered("ok")
         self.url = ""
 
     def count(self, watch: bool) -> int:
         return len(self.of(watch))
 
     def of(self, watch: bool) -> list[Asked]:
-        return [one for one in self.asked if one.method == "GET" and ("watch" in one.query) == watch]
+        asked = (one for one in self.asked if one.method == "GET" and one.path != "/readyz")
+        return [one for one in asked if ("watch" in one.query) == watch]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         text = await request.read()
@@ -96,6 +98,8 @@ class Server:
         )
         if request.path == "/version":
             return web.json_response({"gitVersion": "v1.35.4"})
+        if request.path == "/readyz":
+            return await self.ready(request)
         if request.method != "GET":
             return await self.writes(request)
         script = self.watches if "watch" in request.query else self.lists

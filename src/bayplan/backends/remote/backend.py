@@ -200,8 +200,8 @@ class RemoteBackend:
     def _stopped(self, task: asyncio.Task[None]) -> None:
         """Record the error of a reflector that ended without being cancelled."""
         self._reflectors.discard(task)
-        if not task.cancelled() and self._trouble is None:
-            self._trouble = task.exception()
+        if not task.cancelled() and (trouble := task.exception()) and self._trouble is None:
+            self._trouble = trouble
             self._wake_soon()
 
     async def _shut(self, grace_seconds: float) -> None:

@@ -20,6 +20,7 @@ from bayplan.dialects.errors import ApiError, Misconfigured, Unreachable
 AGENT = "bayplan"
 CONNECT_SECONDS = 10.0
 TRIES_MAX = 10
+READY_PATH, READY_SECONDS = "/readyz", 5.0
 BUSY = (429, 500, 503)  # with Retry-After these say: not done, ask again
 
 
@@ -101,6 +102,14 @@ class Client:
             else:
                 break
         return answer
+
+    async def is_ready(self) -> bool:
+        """Whether the server has read what it needs to decide who may do what; also if it does not tell."""
+        try:
+            answer = await self.request("GET", READY_PATH, seconds=READY_SECONDS)
+        except ApiError:
+            return False
+        return answer.status not in (401, 403) and answer.status < 500
 
     @asynccontextmanager
     async def stream(

@@ -66,6 +66,7 @@ class WatchTimeouts:
     empty_watches_max: int = 3  # so many in a row that brought nothing make a watch suspect
     first_pause: float = 0.25
     longest_pause: float = 30.0
+    unready_seconds: float = 30.0  # that a server may refuse everything after its start
     absent_pause: float = 15.0  # until a kind that is not served is asked for again
     steady_seconds: float = 1.0  # a watch that ends sooner is not begun again at once
 
@@ -103,6 +104,8 @@ class Reflector:
         self._held: list[Event] | None = None  # of the first list after the kind could not be read
         self._streams = patience.stream_lists
         self._pages_next = False  # after a streamed list that did not come to its end
+        self._refused_at: float | None = None  # when first, before there was a list
+        self._server_ready = False  # when it was asked after a refusal
         self._failures = 0
         self._empty = 0  # watches in a row that brought nothing
 
@@ -126,6 +129,7 @@ class Reflector:
             except (Forbidden, Unauthorised) as trouble:
                 await self._not_allowed(trouble)
             except ApiError as trouble:
+                self._server_ready = False
                 self._restarted(Restart.BROKEN)
                 await self._pause(str(trouble))
 
@@ -322,14 +326,22 @@ class Reflector:
         await asyncio.sleep(self._patience.absent_pause * (0.5 + self._jitter()))
 
     async def _not_allowed(self, trouble: ApiError) -> None:
-        """Retry after a rejection of RBAC or credentials, but fail at once if there never was a list."""
-        if not self._synced:
+        """Retry after a rejection of RBAC or credentials, but fail if there never was a list."""
+        if not self._synced and (isinstance(trouble, Unauthorised) or await self._was_ready()):
             if not self._kind.optional:
                 raise trouble
             if isinstance(trouble, Forbidden):
                 await self._nothing_there()
         self._restarted(Restart.REFUSED)
         await self._pause(str(trouble))
+
+    async def _was_ready(self) -> bool:
+        """Whether the server knew its roles before it refused: one that just started refuses everything."""
+        now, before = asyncio.get_running_loop().time(), self._server_ready
+        self._refused_at = self._refused_at or now
+        is_over = now >= self._refused_at + self._patience.unready_seconds
+        self._server_ready = is_over or await self._client.is_ready()
+        return before
 
     async def _nothing_there(self) -> None:
         events: list[Event] = []

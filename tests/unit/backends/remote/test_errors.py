@@ -16,6 +16,7 @@ from tests.support.remote_server import (
     HASTY,
     LONG,
     THINGS,
+    Answerer,
     Server,
     added,
     answered,
@@ -126,6 +127,27 @@ def test_what_trying_again_cannot_mend_is_raised(
 ) -> None:
     server.lists = [refused(code, "you may not")]
     with watching(server, THINGS) as seen, pytest.raises(trouble, match=words):
+        seen.until(lambda: False)
+
+
+@pytest.mark.parametrize("kind", [THINGS, OPTIONAL])
+@pytest.mark.parametrize("readiness", [refused(500), refused(403), refused(401)])
+def test_a_server_that_has_just_started_refuses_everything_which_says_nothing(
+    server: Server, kind: Kind, readiness: Answerer
+) -> None:
+    server.ready = readiness
+    server.lists = [*[refused(403)] * 4, page([thing("a", 1)])]
+    with watching(server, kind, patience=HASTY) as seen:
+        seen.synced()
+        assert seen.told() == ["seen a@1", "synced"]
+
+
+def test_a_refusal_is_believed_after_a_while_if_the_server_does_not_tell_whether_it_is_ready(
+    server: Server,
+) -> None:
+    server.ready = server.lists[0] = refused(403, "you may not")
+    patience = replace(HASTY, unready_seconds=0.1)
+    with watching(server, THINGS, patience=patience) as seen, pytest.raises(Forbidden, match="you may not"):
         seen.until(lambda: False)
 
 
