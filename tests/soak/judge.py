@@ -25,7 +25,7 @@ class GangState:
 
 
 class CalmClock:
-    """Seconds in which nothing was broken: nobody can bind the rest of a gang without an API server."""
+    """Seconds in which nothing was broken: the rest of a gang cannot be bound without an API server."""
 
     def __init__(self) -> None:
         self._passed, self._since = 0.0, time.monotonic()
