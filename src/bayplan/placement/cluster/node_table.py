@@ -76,9 +76,12 @@ def host_row(table: NodeTable, host: str) -> int | None:
     """The row of a host label value; the first if several nodes have it."""
     if not table.rows and len(table.nodes):
         for row in range(len(table.nodes) - 1, -1, -1):
-            node = table.nodes[row]
-            table.rows[node.labels.get(HOSTNAME, node.name)] = row
+            table.rows[_host(table.nodes[row])] = row
     return table.rows.get(host)
+
+
+def _host(node: Node) -> str:
+    return node.labels.get(HOSTNAME, node.name)
 
 
 def table_of(nodes: Objects) -> NodeTable:
@@ -167,7 +170,8 @@ def changed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
             codes = codes.copy()
             codes[row] = value_code
         columns[key] = codes
-    return NodeTable(nodes, taints, table.taint_sets, table.vocabularies, columns)
+    rows = table.rows if _host(table.nodes[row]) == _host(node) else {}
+    return NodeTable(nodes, taints, table.taint_sets, table.vocabularies, columns, rows=rows)
 
 
 def mask(table: NodeTable, rules: NodeRules) -> Bools:

@@ -101,8 +101,8 @@ class TakenNodes:
         cluster = next((one for one in self.usage.topologies.values() if (host,) in one.held), None)
         if node is None or cluster is None:
             return
-        lack = _minus(_lack(node, cluster, host), self._nominated_on(node.name))
-        if not lack:
+        lack = _lack(node, cluster, host)
+        if not lack or not (lack := _minus(lack, self._nominated_on(node.name))):
             return
         for family, open_slots in sorted(
             self._open_slots(host), key=lambda pair: self.domains.rank(pair[0]), reverse=True

@@ -166,15 +166,12 @@ class TopologyState:
             self.held.pop(key, None)
         if self._stale:
             return
-        path = self.hosts.get(key[-1]) if self.topology.ends_at_host else values
-        if path is None:
-            return
-        low, high = trees.find(self._tree, path)
-        if low == high:
-            return
         if self.topology.ends_at_host:
-            self._update_free(low, amounts)
-            self._update_held(low, amounts)
+            if (row := columns.host_row(self._table, key[-1])) is not None:
+                self._update_free(row, amounts, held=True)
+            return
+        low, high = trees.find(self._tree, values)
+        if low == high:
             return
         self._unshare()
         assert self._claimed is not None
@@ -195,24 +192,22 @@ class TopologyState:
         found: list[Node] = self._tree.nodes[rows].tolist()
         return found
 
-    def _update_free(self, row: int, names: Iterable[str]) -> None:
-        """Recompute the free amounts of some resources: the sums are exact, the array holds them bounded."""
+    def _update_free(self, row: int, names: Iterable[str], *, held: bool = False) -> None:
+        """Recompute the free amounts of some resources, and those that gangs hold: the sums are exact, the
+        arrays hold them bounded."""
         self._unshare()
         self.version += 1
-        node: Node = self._tree.nodes[row]
-        used, held = self.used.get(node.name, {}), self._gangs_on(node)
-        for name in names:
-            if name in self.resources:
-                left = node.allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0)
-                self._free[self.resources[name], row] = _bounded(left)
-
-    def _update_held(self, row: int, names: Iterable[str]) -> None:
-        if self._held is None:
+        if held and self._held is None:
             self._held = np.zeros_like(self._free)
-        held = self._gangs_on(self._tree.nodes[row])
+        node: Node = self._tree.nodes[row]
+        used, gangs = self.used.get(node.name, NOTHING), self._gangs_on(node)
         for name in names:
-            if name in self.resources:
-                self._held[self.resources[name], row] = _bounded(held.get(name, 0))
+            if (index := self.resources.get(name)) is not None:
+                of_gangs = gangs.get(name, 0)
+                left = node.allocatable.get(name, 0) - used.get(name, 0) - of_gangs
+                self._free[index, row] = _bounded(left)
+                if held and self._held is not None:
+                    self._held[index, row] = _bounded(of_gangs)
 
     def row_of(self, name: str) -> int | None:
         """The row of a node; cached, since pods come and go far more often than rows move."""
