@@ -43,9 +43,12 @@ async def start(ask: Ask, job: Object) -> None:
 
 
 async def ungate(ask: Ask, pods: Queue) -> None:
-    """Every pod, as it appears."""
+    """Every pod with a gate, as it appears."""
     while True:
-        meta = (await pods.get())["metadata"]
+        pod = await pods.get()
+        if not pod["spec"].get("schedulingGates"):  # of another controller
+            continue
+        meta = pod["metadata"]
         spec = {"schedulingGates": [], "nodeSelector": {HOST: "r000-h00"}}
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         await _patch(ask, path, {"metadata": {"uid": meta["uid"]}, "spec": spec})

@@ -15,7 +15,7 @@ from bayplan.state.pending_queue import NEVER, EquivalenceClass, PendingQueue, W
 
 BACKOFF_MAX = 30.0
 HOLD_SECONDS = 1.0  # after the end of a gang, others of its quota tree preempt none for so long
-HOLD_MAX = 5.0  # for one gang
+HOLD_MAX = 30.0  # for one gang: as long as evicted pods may take to leave by default
 PREEMPTING_MAX = 8  # gangs of one queue that wait for their victims at the same time
 _QUOTA_EVENT = frozenset({WakeupEvent.QUOTA_FREED})
 _ANY_EVENT = _QUOTA_EVENT | {WakeupEvent.CAPACITY_FREED}
