@@ -29,7 +29,7 @@ async def bare_connections(access: Access, connections: int) -> AsyncIterator[As
 
     def ask(method: str, path: str, body: bytes = b"", kind: str = JSON) -> Awaitable[RawResponse]:
         if kind not in heads:
-            heads[kind] = pool.head((("Accept", JSON), ("Content-Type", kind)))
+            heads[kind] = pool.head((("Accept", JSON), ("Content-Type", kind), *_authorization(access)))
         return pool.ask(method, path, heads[kind], body, tls, SECONDS, CONNECT_SECONDS)
 
     try:
@@ -51,7 +51,12 @@ async def bare_watch(access: Access, path: str) -> AsyncIterator[aiohttp.ClientR
             read_bufsize=READ_BUFFER,
             timeout=aiohttp.ClientTimeout(total=None),
         ) as session,
-        session.get(access.server + path) as stream,
+        session.get(access.server + path, headers=_authorization(access)) as stream,
     ):
         assert stream.status == 200, await stream.text()
         yield stream
+
+
+def _authorization(access: Access) -> tuple[tuple[str, str], ...]:
+    token = access.token.read().decode().strip() if access.token else ""
+    return (("Authorization", f"Bearer {token}"),) if token else ()

@@ -93,8 +93,9 @@ def bayplan(cluster: Cluster, folder: Path, roles: str = "admission,webhooks") -
 @contextmanager
 def bare(cluster: Cluster, folder: Path) -> Iterator[Manager]:
     """A loop that admits everything, and a replica of Bayplan that only serves the webhooks."""
-    command = [sys.executable, "-m", "tests.benchmarks.peers.bare", str(cluster.kubeconfig)]
     with bayplan(cluster, folder, "webhooks") as hooks:
+        account = account_file(cluster, NAMESPACE, folder)  # its roles and policies cost the API server time
+        command = [sys.executable, "-m", "tests.benchmarks.peers.bare", str(account)]
         process = processes.start(BARE, command, log := folder / "bare.log", os.environ, dies_with_us=True)
         try:
             processes.wait_until(lambda: log.exists() and "ready" in log.read_text(), process, 60)
