@@ -133,7 +133,7 @@ class QueueChecker:
             yield f"workload {name} is evicted and keeps its quota"
 
     def _check_preemptors(self, workloads: Sequence[Object], now: float) -> Iterator[str]:
-        """A preemptor is admitted in the end, unless other changes prevent it."""
+        """A preemptor is admitted in the end, unless other changes prevent it, or it was preempted itself."""
         reserved = {w["metadata"]["uid"]: conditions_of(w).get("QuotaReserved", False) for w in workloads}
         for workload in workloads:
             status, uid = workload.get("status") or {}, workload["metadata"]["uid"]
@@ -147,7 +147,8 @@ class QueueChecker:
                 self.preemptors.pop(uid, None)
             preemptor, since = self.preemptors.get(uid, ("", now))
             undisturbed = self.disturbed <= since and self.outside < since and now - since > STRANDED_SECONDS
-            if undisturbed and not reserved.get(preemptor, True):
+            preempted_since = self.preemptors.get(preemptor, ("", -NO_LIMIT))[1]
+            if undisturbed and preempted_since < since and not reserved.get(preemptor, True):
                 name = workload["metadata"]["name"]
                 yield f"workload {name} was preempted for {preemptor}, which is not admitted"
 
