@@ -194,13 +194,13 @@ def job_set() -> Object:
 
 
 def manifests_of_kueue() -> Path:
-    """Manifests that Kueue ships with its dashboard, as they are in the module that the benchmarks pin."""
-    asked = ["go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"]
-    found = subprocess.run(asked, cwd=PEER, capture_output=True, text=True, check=False)
-    folder = Path(found.stdout.strip() or "absent") / "cmd" / "kueueviz" / "examples"
-    if not folder.is_dir():
-        lacking(f"the module of Kueue is not downloaded: go mod download in {PEER.relative_to(ROOT)}")
-    return folder
+    """Manifests that Kueue ships with its dashboard, from the module that the benchmarks pin."""
+    asked = ["go", "mod", "download", "-json", "sigs.k8s.io/kueue"]
+    try:
+        found = subprocess.run(asked, cwd=PEER, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as trouble:
+        lacking(f"the module of Kueue cannot be downloaded: {getattr(trouble, 'stderr', None) or trouble}")
+    return Path(json.loads(found.stdout)["Dir"]) / "cmd" / "kueueviz" / "examples"
 
 
 def test_from_the_image_to_running_gangs_and_back(
