@@ -166,4 +166,4 @@ class Plan:
     """The actions of one decision, in order."""
 
     actions: tuple[Action, ...] = ()
-    undecided: tuple[Ref, ...] = ()  # gangs that were not decided on for lack of time
+    undecided: tuple[Ref, ...] = ()  # gangs that the next cycle decides on

@@ -65,6 +65,7 @@ class PodIndex:
     def _clear(self) -> None:
         """Without pods."""
         self.pods: dict[Hashable, _Running] = {}
+        self.nominated: dict[Hashable, None] = {}  # pods of `pods` that may still get another node
         self.pod_counts: dict[int, int] = {}  # how many pods are on each node id
         self.columns = PodColumns()
         self.queries: dict[PodQuery, NodeCounter] = {}
@@ -231,6 +232,25 @@ class PodIndex:
             counter = self._counter_for(query)
         self.queries[query] = counter  # most recently used, evicted last
         return counter.dense(len(self.slots))
+
+    def counts(self, query: PodQuery) -> tuple[Ints, ...]:
+        """How many pods match a query, by node id: all pods, and if some are nominated, those without them.
+
+        A nominated pod may be bound or not, so what a pod requires of others has to be true either way.
+        """
+        every = self.count(query)
+        nominated: dict[PodSignature, list[int]] = {}
+        for key in self.nominated:
+            nominated.setdefault(self.pods[key].shape, []).append(self.pods[key].node)
+        slots = [
+            slot
+            for shape, used in nominated.items()
+            if query.matches(shape.namespace, dict(shape.labels))
+            for slot in used
+        ]
+        if not slots:
+            return (every,)
+        return every, every - np.bincount(slots, minlength=len(every))
 
     def _counter_for(self, query: PodQuery) -> NodeCounter:
         while len(self.queries) >= QUERIES_MAX:

@@ -36,14 +36,20 @@ def _affinity(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> Bo
     Only pods that match all terms count. If none does and the pod matches itself, any labelled node fits.
     """
     terms = shape.affinity.required
-    labelled = np.ones(len(node_index), dtype=bool)
     good = np.ones(len(node_index), dtype=bool)
     if not terms:
         return good
     query = PodQuery(tuple((index.namespaces_of(term), term.selector) for term in terms))
-    pods = index.count(query)[node_index.slots]
+    for counts in index.counts(query):
+        good &= _affinity_to(node_index, shape, query, counts[node_index.slots])
+    return good
+
+
+def _affinity_to(node_index: NodeIndex, shape: PodSignature, query: PodQuery, pods: Ints) -> Bools:
+    """Nodes that satisfy the required affinity terms, if so many pods on each node match all of them."""
+    labelled, good = np.ones(len(node_index), dtype=bool), np.ones(len(node_index), dtype=bool)
     any_match = False
-    for term in terms:
+    for term in shape.affinity.required:
         domain, size = domains(node_index, term.key)
         total = sum_by_domain(domain, size, pods)
         labelled &= domain != ABSENT

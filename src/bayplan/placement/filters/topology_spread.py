@@ -38,10 +38,11 @@ def spread_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> S
     labelled = _labelled(node_index, constraints)
     for spread in constraints:
         domain, _ = domains(node_index, spread.key)
-        total, _, fewest = _totals(node_index, index, shape, spread, labelled)
         itself = int(spread.selector.accepts(dict(shape.labels)))
-        missing = domain == ABSENT
-        skewed = ~missing & (np.append(total, 0)[domain] + itself - fewest > spread.max_skew)
+        missing, skewed = domain == ABSENT, np.zeros(len(node_index), dtype=bool)
+        for pods in _matching_pods(node_index, index, shape, spread):
+            total, _, fewest = _totals(node_index, shape, spread, labelled, pods)
+            skewed |= ~missing & (np.append(total, 0)[domain] + itself - fewest > spread.max_skew)
         not_rejected = ~(unlabelled | uneven)
         unlabelled |= not_rejected & missing
         uneven |= not_rejected & skewed
@@ -49,13 +50,12 @@ def spread_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> S
 
 
 def _totals(
-    node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread, labelled: Bools
+    node_index: NodeIndex, shape: PodSignature, spread: TopologySpread, labelled: Bools, pods: Ints
 ) -> tuple[Ints, Bools, int]:
     """By domain, the matching pods, and whether it counts; and the fewest pods of a domain that counts."""
     domain, size = domains(node_index, spread.key)
     counted = labelled & _counted_nodes(node_index, shape, spread)
-    pods = np.where(counted, matching_pods(node_index, index, shape, spread), 0)
-    total = sum_by_domain(domain, size, pods)
+    total = sum_by_domain(domain, size, np.where(counted, pods, 0))
     known = np.bincount(domain[counted], minlength=size) > 0
     fewest = int(total[known].min()) if known.sum() >= max(spread.min_domains, 1) else 0
     return total, known, fewest
@@ -66,7 +66,8 @@ def spread_totals(
 ) -> tuple[Ints, Bools, int]:
     """By domain of a required constraint, the matching pods, and whether it counts; and the fewest."""
     labelled = _labelled(node_index, [one for one in shape.spread if one.required])
-    return _totals(node_index, index, shape, spread, labelled)
+    pods = matching_pods(node_index, index, shape, spread)
+    return _totals(node_index, shape, spread, labelled, pods)
 
 
 def spread_allowance(
@@ -142,7 +143,14 @@ def matching_pods(
     node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread
 ) -> Ints:
     """Matching pods of the same namespace per node. An empty selector matches none."""
+    return _matching_pods(node_index, index, shape, spread)[0]
+
+
+def _matching_pods(
+    node_index: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread
+) -> tuple[Ints, ...]:
+    """Matching pods per node; if some of them are nominated only, the counts without those, too."""
     if not spread.selector.requirements:
-        return np.zeros(len(node_index), dtype=np.int64)
+        return (np.zeros(len(node_index), dtype=np.int64),)
     query = PodQuery(((frozenset((shape.namespace,)), spread.selector),), leaving=False)
-    return index.count(query)[node_index.slots]
+    return tuple(counts[node_index.slots] for counts in index.counts(query))

@@ -45,6 +45,7 @@ class OverlayStep:
     own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that no term selects by
     version: int = 0  # of the pod index, before the step
     claimed: bool = False  # pending pods to which the zones of their nodes are promised
+    nominated: bool = False  # pending pods that may still get another node
     departed: bool = False  # the pods are gone, and only devices are taken from them
     shifts: tuple[ClaimShift, ...] = ()  # no pods, but claims that are held on other rows
 
@@ -118,9 +119,14 @@ class NodeOverlay:
         self.watchdog.check()
         return run_filters(self.filter_input, shape)
 
-    def add_pod(self, key: PodKey, shape: PodSignature, row: int, *, claimed: bool = False) -> None:
-        """Add a pod without a node to a row, whether it fits or not. `claimed`: a slot there is promised."""
-        self.add_pods(shape, (key,), (row,), claimed=claimed)
+    def add_pod(
+        self, key: PodKey, shape: PodSignature, row: int, *, claimed: bool = False, nominated: bool = False
+    ) -> None:
+        """Add a pod without a node to a row, whether it fits or not.
+
+        `claimed`: a slot there is promised to it. `nominated`: it may still get another node.
+        """
+        self.add_pods(shape, (key,), (row,), claimed=claimed, nominated=nominated)
 
     def add_pods(
         self,
@@ -130,6 +136,7 @@ class NodeOverlay:
         own: Sequence[PodSignature] = (),
         *,
         claimed: bool = False,
+        nominated: bool = False,
     ) -> None:
         """Add pods of equal signature, one per row; a row may occur several times.
 
@@ -139,9 +146,8 @@ class NodeOverlay:
             return
         row_array = np.asarray(rows, dtype=np.int64)
         slots = tuple(self.filter_input.node_snapshot.node_index.slots[row_array].tolist())
-        self._push(
-            OverlayStep(True, shape, False, tuple(keys), slots, row_array, tuple(own), claimed=claimed)
-        )
+        step = OverlayStep(True, shape, False, tuple(keys), slots, row_array, tuple(own))
+        self._push(replace(step, claimed=claimed, nominated=nominated))
 
     def remove_pod(self, key: PodKey) -> None:
         """Remove a pod, whether it ran or was added here; no effect if it has no node."""
@@ -149,21 +155,22 @@ class NodeOverlay:
 
     def remove_pods(self, keys: Iterable[PodKey]) -> None:
         """Remove pods."""
-        pods = self.filter_input.index.pods
+        pods, nominated_pods = self.filter_input.index.pods, self.filter_input.index.nominated
         claimed_pods: Collection[PodKey] = self.zones.claimed if self.zones is not None else ()
-        by_signature: dict[tuple[PodSignature, bool, bool], list[PodKey]] = {}
+        by_signature: dict[tuple[PodSignature, bool, bool, bool], list[PodKey]] = {}
         departed: list[PodKey] = []
         for key in dict.fromkeys(keys):
             running = pods.get(key)
             if running is None:
                 departed.append(key)
             else:
-                alike = (running.shape, running.leaving, key in claimed_pods)
+                alike = (running.shape, running.leaving, key in claimed_pods, key in nominated_pods)
                 by_signature.setdefault(alike, []).append(key)
-        for (shape, leaving, claimed), pod_keys in by_signature.items():
+        for (shape, leaving, claimed, nominated), pod_keys in by_signature.items():
             slots = tuple(pods[key].node for key in pod_keys)
             rows = self._rows_of(np.array(slots))
-            self._push(OverlayStep(False, shape, leaving, tuple(pod_keys), slots, rows, claimed=claimed))
+            step = OverlayStep(False, shape, leaving, tuple(pod_keys), slots, rows)
+            self._push(replace(step, claimed=claimed, nominated=nominated))
         held = () if self.devices is None else self.devices.holdings.claims.keys() & set(departed)
         if held:
             self._push_departed(tuple(sorted(held, key=str)))
@@ -271,8 +278,11 @@ class NodeOverlay:
         index.damaged = True
         if added:
             index.add_many(step.keys, step.slots, step.shape, step.own, leaving=step.leaving)
+            index.nominated.update(dict.fromkeys(step.keys) if step.nominated else {})
         else:
             index.remove_many(step.keys, alike=not step.own)
+            for key in step.keys if step.nominated else ():
+                del index.nominated[key]
         known_rows = step.rows if step.rows.min() > ABSENT else step.rows[step.rows != ABSENT]
         for resource, amount in step.shape.amounts:
             resource_row = node_snapshot.resources.get(resource)

@@ -44,10 +44,14 @@ class Nominations:
             return
         entry = (-priority, str(pod.key), pod.key)
         if self.in_overlay and entry < self.order[self.in_overlay - 1]:
-            self.overlay.add_pod(pod.key, pod.spec.signature, row, claimed=priority == CLAIMED)
+            self._add_to_overlay(pod, row, priority)
             self.in_overlay += 1
         self.nominated[pod.key] = pod, row
         insort(self.order, entry)
+
+    def _add_to_overlay(self, pod: Pod, row: int, priority: int) -> None:
+        claimed = priority == CLAIMED
+        self.overlay.add_pod(pod.key, pod.spec.signature, row, claimed=claimed, nominated=not claimed)
 
     def drop(self, keys: Iterable[PodKey]) -> None:
         """Clear nominations: the pods are assigned again."""
@@ -77,7 +81,7 @@ class Nominations:
         while self.in_overlay < len(self.order) and -self.order[self.in_overlay][0] >= priority:
             inverse_priority, _, key = self.order[self.in_overlay]
             pod, row = self.nominated[key]
-            self.overlay.add_pod(key, pod.spec.signature, row, claimed=-inverse_priority == CLAIMED)
+            self._add_to_overlay(pod, row, -inverse_priority)
             self.in_overlay += 1
         while self.in_overlay and -self.order[self.in_overlay - 1][0] < priority:
             self.in_overlay -= 1

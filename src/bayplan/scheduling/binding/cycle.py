@@ -62,6 +62,8 @@ class BindingCycle:
 
     def decide(self, candidate: SchedulingCandidate) -> None:
         """Decide on one gang or single pod."""
+        if self.builder.loses_pods(candidate):
+            return
         self.builder.reached.add(candidate.spec.source)
         request = request_for(candidate)
         if candidate.blocker is not None:

@@ -94,6 +94,8 @@ class FairShareCycle:
 
     def _try(self, turn: FairTurn) -> None:
         builder, spec = self.builder, turn.candidate.spec
+        if builder.loses_pods(turn.candidate):
+            return
         builder.reached.add(spec.source)
         builder.overlay.watchdog.turn(spec.source)
         if builder.rejects_taken(turn.candidate):

@@ -30,6 +30,7 @@ class PlanBuilder:
         self.snapshot, self.profile, self.now, self.overlay = snapshot, profile, now, overlay
         self.actions: list[Action] = []
         self.reached: set[Ref] = set()  # gangs that were decided on
+        self.preempted: set[PodKey] = set()
         self.nominations = Nominations(overlay, snapshot)
         self.preemption = PreemptionSearch(PreemptionContext(snapshot, profile, overlay))
         self.reservation = BackfillReservation(self.preemption, now)
@@ -39,7 +40,7 @@ class PlanBuilder:
         return Plan(tuple(self.actions), self._left())
 
     def _left(self) -> tuple[Ref, ...]:
-        """Gangs that were not reached before the time budget ran out."""
+        """Gangs that were not reached before the time budget ran out, and those that have just lost pods."""
         if len(self.reached) == len(self.snapshot.candidates):
             return ()
         refs = (candidate.spec.source for candidate in self.snapshot.candidates)
@@ -89,9 +90,14 @@ class PlanBuilder:
         self, pod: Pod, spec: GangSpec, *, whole: bool, undoes: bool = False, target: str = ""
     ) -> None:
         """Preempt a pod for this gang."""
+        self.preempted.add(pod.key)
         self.actions.append(
             PreemptPod(pod, spec.source, spec.uid, with_gang=whole, undoes=undoes, moves_to=target)
         )
+
+    def loses_pods(self, candidate: SchedulingCandidate) -> bool:
+        """Whether this plan preempts pods of a gang: the next cycle decides on it, without those pods."""
+        return bool(self.preempted) and any(pod.key in self.preempted for pod in candidate.bound)
 
     def make_room(
         self, request: AttemptRequest, preemption: PreemptionResult, result: AttemptResult, *, whole: bool

@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bayplan.model.filter_failure import FilterReason
+from bayplan.model.node_rules import Requirement
 from bayplan.model.plan import PreemptPod
+from bayplan.model.pod_spec import PodAffinity, PodAffinityTerm, Selector, TopologySpread
 from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
-from tests.support.gang_snapshots import candidate, charter, cpu_node, cpu_pod, decide, lone, look, pods
+from tests.support.gang_snapshots import (
+    candidate,
+    charter,
+    cpu_node,
+    cpu_pod,
+    decide,
+    lone,
+    look,
+    pods,
+    shape,
+)
 
 
 def test_a_gang_that_fits_is_bound_as_a_whole_and_starts() -> None:
@@ -139,6 +151,42 @@ def test_capacity_of_nominated_pods_is_not_taken_by_lower_priority() -> None:
     assert not decide(look([cpu_node("a", 2)], (), low, nominations=nominations)).binds
     high = lone(cpu_pod("higher", 1, priority=11))
     assert decide(look([cpu_node("a", 2)], (), high, nominations=nominations)).binds == {"higher": "a"}
+
+
+WEB = Selector((Requirement("app", "In", ("web",)),))
+
+
+def test_a_nominated_pod_does_not_make_a_spread_even() -> None:
+    nodes = [cpu_node("a", 4, host="a"), cpu_node("b", 1, host="b")]
+    web = shape(labels=(("app", "web"),))
+    spread = replace(web, spread=(TopologySpread("host", 1, WEB),))
+    promised = cpu_pod("promised", priority=10, like=web)
+    running = [cpu_pod("old", on="a", like=web)]
+    late = lone(cpu_pod("late", like=spread))
+    seen = look(nodes, running, late, nominations={promised.key: (promised, "b")})
+    assert not decide(seen).binds  # `a` would have two pods, and `b` none, should it not be bound
+    seen = look(nodes, [*running, replace(promised, node="b")], late)
+    assert decide(seen).binds == {"late": "a"}
+
+
+def test_a_nominated_pod_is_no_pod_to_be_near_to() -> None:
+    web = shape(labels=(("app", "web"),))
+    near = shape(affinity=PodAffinity(required=(PodAffinityTerm("host", WEB, ("ns",)),)))
+    promised, friend = cpu_pod("promised", priority=10, like=web), lone(cpu_pod("friend", like=near))
+    nodes = [cpu_node("a", 4, host="a")]
+    assert not decide(look(nodes, (), friend, nominations={promised.key: (promised, "a")})).binds
+    assert decide(look(nodes, [replace(promised, node="a")], friend)).binds == {"friend": "a"}
+
+
+def test_a_gang_that_loses_pods_in_this_cycle_is_decided_on_in_the_next() -> None:
+    low = charter("low", 2, 0, started=True)
+    standing = tuple(cpu_pod(f"s-{n}", 2, on="a", gang="low") for n in range(2))
+    replacement = candidate(low, pods("p", 1, gang="low"), bound=standing)
+    high = lone(cpu_pod("high", 4, priority=10))
+    found = decide(look([cpu_node("a", 4), cpu_node("b", 1)], (), high, replacement))
+    assert found.displaced == ("s-0", "s-1")
+    assert not found.binds  # one pod on `b`, of a gang of two
+    assert found.plan.undecided == (low.source,)
 
 
 def test_its_own_nomination_is_no_obstacle() -> None:
