@@ -23,6 +23,7 @@ from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.fair_cycle import FairShareCycle
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
+from bayplan.scheduling.fair_share.preemption import RETRY_SECONDS
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
 
@@ -133,12 +134,20 @@ class BindingCycle:
         rejection = replace(
             rejection_for(RejectionReason.NO_CAPACITY, request, result),
             preemption=preemption.outcome,
-            retry_at=self.builder.reservation.retry_at(candidate),
+            retry_at=self._retry_at(candidate),
         )
         if equivalence is not None and self.builder.reservation.unreserved_nodes is None:
             self.rejections[equivalence] = rejection
         self.builder.clear_nominations(candidate, request.pending)
         self.builder.reject(candidate, rejection, request.pending, self.builder.reservation.reserve(request))
+
+    def _retry_at(self, candidate: SchedulingCandidate) -> float | None:
+        """When to try a gang without victims again; None if events are enough."""
+        at = self.builder.reservation.retry_at(candidate)
+        if not self.builder.preemption.has_kept_below(priority_of(candidate)):
+            return at
+        soon = self.builder.now + RETRY_SECONDS
+        return soon if at is None else min(at, soon)
 
     # ── rejections ─────────────────────────────────────────────────────────────────────────────────
 

@@ -51,6 +51,8 @@ class PlanBuilder:
     def bind(self, candidate: SchedulingCandidate, result: AttemptResult) -> None:
         """Bind the assigned pods; the gang counts as started."""
         gang = candidate.spec.source
+        if candidate.bound:
+            self.preemption.keep(gang, priority_of(candidate))
         hints = self._numa_hints(candidate, result)
         for pod in candidate.pending:
             row = result.rows.get(pod.key)

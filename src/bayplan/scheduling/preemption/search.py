@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
@@ -29,6 +30,7 @@ class PreemptionSearch:
         self.snapshot, self.profile, self.overlay = context.snapshot, context.profile, context.overlay
         self.nodes: VictimsByNode | None = None
         self.limit = 0  # `nodes` holds all units below this priority
+        self.kept: dict[Ref, int] = {}  # gangs whose pods are no victims, and their priorities
 
     def find(
         self,
@@ -54,9 +56,30 @@ class PreemptionSearch:
                 return PreemptionResult(PreemptionSearchOutcome.NO_CANDIDATES)
             result = self._preempt_for_gang(request, units, allowed_nodes, placed_rows)
         if result.units:
-            nodes.preempted.update(map(id, result.units))
+            result = replace(result, units=(*result.units, *self._surplus_of(result.units, nodes)))
+            nodes.excluded.update(map(id, result.units))
             self.context.commit(result)
         return result
+
+    def _surplus_of(self, victims: Sequence[VictimUnit], nodes: VictimsByNode) -> list[VictimUnit]:
+        """The other pods of gangs whose core is preempted: they cannot run below the minimum."""
+        gangs, chosen = {unit.gang for unit in victims if unit.core}, set(map(id, victims))
+        left = (unit for unit in nodes.units if gangs and unit.gang in gangs)
+        return [unit for unit in left if id(unit) not in chosen and id(unit) not in nodes.excluded]
+
+    def keep(self, gang: Ref, priority: int) -> None:
+        """Of a gang that gets nodes, no pod is preempted in this cycle: it would start in part."""
+        self.kept[gang] = priority
+        if self.nodes is not None:
+            self._exclude_kept(self.nodes)
+
+    def has_kept_below(self, priority: int) -> bool:
+        """Whether the next cycle has more victims for a gang of this priority."""
+        return any(kept < priority for kept in self.kept.values())
+
+    def _exclude_kept(self, nodes: VictimsByNode) -> None:
+        kept = (unit for unit in nodes.units if any(pod.gang in self.kept for pod in unit.pods))
+        nodes.excluded.update(map(id, kept))
 
     def preempt_own_surplus(
         self, request: AttemptRequest, allowed_nodes: Bools | None
@@ -86,9 +109,9 @@ class PreemptionSearch:
         nodes = self._nodes(priority + 1 if or_equal else priority)
         limit = -priority - 1 if or_equal else -priority
         start = bisect_right(nodes.units, limit, key=lambda unit: -unit.priority)
-        units, preempted = list(nodes.units[start:]), nodes.preempted
-        if preempted:
-            units = [unit for unit in units if id(unit) not in preempted]
+        units = list(nodes.units[start:])
+        if nodes.excluded:
+            units = [unit for unit in units if id(unit) not in nodes.excluded]
         gang = candidate.spec.source
         if self.snapshot.members.get(gang):
             units = [unit for unit in units if unit.pods[0].gang != gang]
@@ -106,6 +129,8 @@ class PreemptionSearch:
             )
             self.limit = priority
             self.nodes = VictimsByNode(self.overlay, self.context.budgets, units, self.context.terminating)
+            if self.kept:
+                self._exclude_kept(self.nodes)
         return self.nodes
 
     def still_nominated(self, candidate: SchedulingCandidate) -> dict[PodKey, int]:

@@ -34,7 +34,7 @@ Choice = tuple[Cost, str, int]
 
 
 class VictimsByNode:
-    """Victim units by node, during one cycle. Units preempted already do not count."""
+    """Victim units by node, during one cycle. Excluded units do not count."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class VictimsByNode:
         removed: LeavingPods,
     ) -> None:
         self.overlay, self.budgets, self.units, self.terminating = overlay, budgets, units, removed
-        self.preempted: set[int] = set()  # units preempted already, by id()
+        self.excluded: set[int] = set()  # units that are preempted already or get nodes, by id()
         self.searches: dict[object, _Search] = {}
 
     @cached_property
@@ -82,7 +82,7 @@ class VictimsByNode:
 
     def below(self, row: int, priority: int) -> list[VictimUnit]:
         """Units on a node below a priority, highest priority first."""
-        return [u for u in self.by_row.get(row, ()) if u.priority < priority and id(u) not in self.preempted]
+        return [u for u in self.by_row.get(row, ()) if u.priority < priority and id(u) not in self.excluded]
 
     def cost(self, victims: Sequence[VictimUnit]) -> Cost:
         """Violated budgets, highest priority, sum of priorities, number of pods, latest start."""

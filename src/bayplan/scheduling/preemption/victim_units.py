@@ -22,7 +22,7 @@ class VictimUnit(NamedTuple):
     started: float  # the earliest start; a pod that has not started counts as the youngest
     of_groups: bool = False  # a group of pod groups, preempted as one
     queue: str = ""  # the fair-share queue of its gang
-    core: bool = False  # without the core a gang of a fair-share queue cannot run
+    core: bool = False  # without these pods those beyond the minimum cannot run
     amounts: Mapping[str, int] = NO_AMOUNTS  # its total requests, if it is in a fair-share queue
     created: float = 0.0  # when its gang was created
 
@@ -91,10 +91,9 @@ def victim_units(
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
             surplus, core = ([], members) if spec.disrupt_together else beyond_minimum(spec, members)
             started = min(pod.started or inf for pod in members)
-            some = [tuple(core)] if core else []
-            units += [
-                VictimUnit(pods, priority, True, started) for pods in (*((one,) for one in surplus), *some)
-            ]
+            units += [VictimUnit((one,), priority, True, started) for one in surplus]
+            if core:
+                units.append(VictimUnit(tuple(core), priority, True, started, core=bool(surplus)))
     units += _subgroup_units(parts, specs, below)
     units.sort(key=VictimUnit.rank)
     return units

@@ -303,3 +303,15 @@ def test_a_gang_that_grows_is_not_preempted_in_the_same_cycle_but_later() -> Non
     assert binds(plan) == {"r-2": "n2"} and not displaced(plan)
     ends(found, plan)
     assert sorted(displaced(step(found, found.next_due(NOW)))) == ["r-0", "r-1", "r-2"]
+
+
+def test_a_gang_that_grows_is_not_preempted_for_one_without_a_queue_in_the_same_cycle() -> None:
+    changes: list[Change] = [queue("rich", 1), queue("poor", 9), node("n1", gpus=2), node("n2", gpus=1)]
+    changes += [gang("low", 2, queue="poor", priority=0, strict=True), pod("low", 2, gpus=1)]
+    changes += [pod("low", n, on="n1", gpus=1, started=1.0) for n in range(2)]
+    changes += [*waits("high", "rich", gpus=9, priority=100)]  # decides when the first of a queue is tried
+    found = board(*changes, gang("without", 1, priority=50), pod("without", 0, gpus=2, priority=50))
+    plan = step(found)
+    assert binds(plan) == {"low-2": "n2"} and not displaced(plan)
+    ends(found, plan)
+    assert set(displaced(step(found, found.next_due(NOW)))) == {"low-0", "low-1", "low-2"}

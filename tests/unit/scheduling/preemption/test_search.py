@@ -120,7 +120,7 @@ def test_a_gang_has_the_priority_of_its_spec() -> None:
     assert not decide(look([cpu_node("a", 1)], victims, preemptor, charters=[important])).displaced
 
 
-def test_a_strict_gang_has_the_priority_of_its_spec_and_its_minimum_is_preempted_as_a_whole() -> None:
+def test_a_strict_gang_has_the_priority_of_its_spec_and_leaves_as_a_whole_below_its_minimum() -> None:
     nodes = [cpu_node("a", 2), cpu_node("b", 1)]
     victims = [cpu_pod(f"v-{number}", on="a" if number < 2 else "b", gang="v") for number in range(3)]
     single = lone(cpu_pod("p", 1, priority=50))
@@ -129,7 +129,7 @@ def test_a_strict_gang_has_the_priority_of_its_spec_and_its_minimum_is_preempted
     lesser = charter("v", 2, 10, strict=True)
     assert decide(look(nodes, victims, single, charters=[lesser])).displaced == ("v-2",)
     pair = candidate(charter("g", 2, 50), pods("p", 2, gang="g"))
-    assert decide(look(nodes, victims, pair, charters=[lesser])).displaced == ("v-0", "v-1")
+    assert decide(look(nodes, victims, pair, charters=[lesser])).displaced == ("v-0", "v-1", "v-2")
 
 
 def test_a_gang_that_can_no_longer_be_tried_loses_its_nominations() -> None:
