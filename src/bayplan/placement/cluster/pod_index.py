@@ -66,6 +66,7 @@ class PodIndex:
         """Without pods."""
         self.pods: dict[Hashable, _Running] = {}
         self.nominated: dict[Hashable, None] = {}  # pods of `pods` that may still get another node
+        self._slots_by_shape: Mapping[PodSignature, Ints] | None = None  # of nominated pods
         self.pod_counts: dict[int, int] = {}  # how many pods are on each node id
         self.columns = PodColumns()
         self.queries: dict[PodQuery, NodeCounter] = {}
@@ -110,6 +111,15 @@ class PodIndex:
             assert key not in self.pods, key
             self.pods[key] = _Running(slot, shape, leaving, row)
         self._count(Counter(slots), shape, leaving, 1)
+
+    def set_nominated(self, keys: Sequence[Hashable], *, nominated: bool) -> None:
+        """These pods, which were just added or removed, are nominated pods, or are so no longer."""
+        self._slots_by_shape = None
+        for key in keys:
+            if nominated:
+                self.nominated[key] = None
+            else:
+                del self.nominated[key]
 
     def remove_many(self, keys: Sequence[Hashable], *, alike: bool = True) -> None:
         """Remove known pods; `alike`: all have the same signature."""
@@ -239,18 +249,23 @@ class PodIndex:
         A nominated pod may be bound or not, so what a pod requires of others has to be true either way.
         """
         every = self.count(query)
-        nominated: dict[PodSignature, list[int]] = {}
-        for key in self.nominated:
-            nominated.setdefault(self.pods[key].shape, []).append(self.pods[key].node)
-        slots = [
-            slot
-            for shape, used in nominated.items()
+        nominated = [
+            slots
+            for shape, slots in (self._nominated_slots() if self.nominated else {}).items()
             if query.matches(shape.namespace, dict(shape.labels))
-            for slot in used
         ]
-        if not slots:
+        if not nominated:
             return (every,)
-        return every, every - np.bincount(slots, minlength=len(every))
+        return every, every - np.bincount(np.concatenate(nominated), minlength=len(every))
+
+    def _nominated_slots(self) -> Mapping[PodSignature, Ints]:
+        """The node ids of nominated pods, by signature."""
+        if self._slots_by_shape is None:
+            slots: dict[PodSignature, list[int]] = {}
+            for key in self.nominated:
+                slots.setdefault(self.pods[key].shape, []).append(self.pods[key].node)
+            self._slots_by_shape = {shape: np.array(some, dtype=np.int64) for shape, some in slots.items()}
+        return self._slots_by_shape
 
     def _counter_for(self, query: PodQuery) -> NodeCounter:
         while len(self.queries) >= QUERIES_MAX:

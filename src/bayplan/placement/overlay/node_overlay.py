@@ -278,11 +278,10 @@ class NodeOverlay:
         index.damaged = True
         if added:
             index.add_many(step.keys, step.slots, step.shape, step.own, leaving=step.leaving)
-            index.nominated.update(dict.fromkeys(step.keys) if step.nominated else {})
         else:
             index.remove_many(step.keys, alike=not step.own)
-            for key in step.keys if step.nominated else ():
-                del index.nominated[key]
+        if step.nominated:
+            index.set_nominated(step.keys, nominated=added)
         known_rows = step.rows if step.rows.min() > ABSENT else step.rows[step.rows != ABSENT]
         for resource, amount in step.shape.amounts:
             resource_row = node_snapshot.resources.get(resource)
