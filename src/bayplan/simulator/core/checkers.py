@@ -12,7 +12,7 @@ from bayplan.dialects.kube.decode.wire import PodWire, amounts_of, pod_amounts
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.model.gang import Gang, PodSet, Ref, Segment
-from bayplan.model.plan import Bind, Plan
+from bayplan.model.plan import Bind, Plan, PreemptPod
 from bayplan.simulator.core.documents import once_per_document
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
@@ -155,6 +155,14 @@ def check_whole_gangs(plan: Plan, state: SchedulingState) -> Iterator[str]:
         pending = len(state.pending(ref))
         if count != pending:
             yield f"gang {ref.name} would start {count} of {pending} pods"
+
+
+def check_no_gang_is_bound_and_preempted(plan: Plan) -> Iterator[str]:
+    """A plan does not bind pods of a gang and preempt others of it, unless the gang does so itself."""
+    bound = {action.gang for action in plan.actions if isinstance(action, Bind)}
+    for action in plan.actions:
+        if isinstance(action, PreemptPod) and action.pod.gang in bound and action.by != action.pod.gang:
+            yield f"pod {action.pod.key.name} would be preempted while its gang gets nodes"
 
 
 def check_consistency(state: SchedulingState) -> Iterator[str]:

@@ -22,6 +22,7 @@ from bayplan.model.plan import Plan
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import CYCLES_MAX, Loop
+from bayplan.simulator.core.checkers import check_no_gang_is_bound_and_preempted
 from bayplan.simulator.core.coverage import note_change, note_plan
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import LISTED, PLAIN_NODES, new_simulated_store
@@ -33,6 +34,7 @@ EPOCH = 1_700_000_000.0
 STEP_SECONDS = 1.0
 BUSY_SECONDS = 0.2
 SHORT_SECONDS = 0.05
+LATE_SECONDS = 10.0  # that work which began before the end may take
 NEVER = float("inf")
 
 Actor = Callable[[float], float]
@@ -194,7 +196,8 @@ class SimulationRun(ABC):
         if self.error_injection is not None:
             self.error_injection.calm()
         self.recover_all()
-        while self.now < self.end and not self.report.violations:
+        last = self.end + LATE_SECONDS  # a gang may be tried again just before the end
+        while self.now < last and not self.report.violations:
             self._step()
             if not self.busy and not self.waits and not self.report.violations:
                 self._add_violations(self.check_idle())
@@ -228,6 +231,7 @@ class SimulationRun(ABC):
 
     def _on_plan(self, plan: Plan) -> None:
         note_plan(self.report.reached, plan)
+        self._add_violations(check_no_gang_is_bound_and_preempted(plan))
         self._add_violations(self.check_plan(plan))
 
     def _on_change(self, _: ObjectStorage, storage: str, change: StoreChange) -> None:
