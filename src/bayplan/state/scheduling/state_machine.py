@@ -314,6 +314,8 @@ class GangStateMachine:
             return
         if report is not None:
             self._reported(gang, report.rejection, now)
+        elif gang.binding:
+            gang.reported = gang.blocker = None  # true no longer, and written again if it is once more
         self._renew_reservation(gang.ref, report)
         gang.bind_failed_at, gang.changed = None, False
         if gang.binding:

@@ -229,3 +229,14 @@ def test_a_gang_is_held_against_the_topology_it_names() -> None:
         state.apply(asked)
         (candidate,) = state.snapshot([ref("job")], NOW).candidates
         assert candidate.topology == expected
+
+
+def test_a_gang_that_lacks_the_same_pods_as_before_its_binds_is_reported_again() -> None:
+    state = board(node("a", gpus=20), tree_seen(leaf("x", 2, 2)), member("x", 0))
+    step(state)
+    (report,) = refusals(step(state, NOW + 5))
+    state.apply(member("x", 1))
+    assert len(binds(step(state, NOW + 10))) == 2  # and the pods are gone before the writes are answered
+    state.apply_all([PodLost(PodKey("ns", "x0")), member("x", 2), PodLost(PodKey("ns", "x1"))])
+    (again,) = [refused for seconds in range(11, 90) for refused in refusals(step(state, NOW + seconds))]
+    assert again.rejection == report.rejection and again.changed
