@@ -102,11 +102,14 @@ def prepare_process() -> None:
     collect_rarely()
 
 
-def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> SeedReport:
+def run_seed(
+    seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True, digest: bool = False
+) -> SeedReport:
     """Run one seed; an exception counts as a violation unless it was injected and contained."""
     try:
         simulation = PLAYS[play](seed)
         report = (simulation.throwing(contained=contained) if throw else simulation).run()
+        report.digest = simulation.digest() if digest else ""
     except Exception:
         report = SeedReport(seed, violations=[traceback.format_exc()])
     report.play = play
@@ -119,7 +122,7 @@ def _run(seed_run: tuple[str, int, bool]) -> SeedReport:
 
 
 def _one(play: str, seed: int, *, throw: bool) -> int:
-    report = run_seed(seed, play, throw=throw)
+    report = run_seed(seed, play, throw=throw, digest=True)
     print("\n".join(report.violations))
     print(
         f"seed {seed}: {report.steps} steps, {report.finished} of {report.jobs} jobs finished, "

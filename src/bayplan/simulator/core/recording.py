@@ -14,17 +14,32 @@ from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.simulator.core.faults import Chances, FaultyBackend
 
 
-class PlanObserver(MemoryJournal):
-    """A journal that passes every plan to a checker while the state is still the one that was decided on."""
+class PlanObserver:
+    """A journal that passes every plan to a checker while the state is still the one that was decided on.
+
+    It keeps what is recorded, and encodes it only when the lines are asked for: few runs are compared.
+    """
 
     def __init__(self, check: Callable[[Plan], None]) -> None:
-        super().__init__()
         self.check = check
+        self._entries: list[tuple[float, str, object, str]] = []
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last entry."""
+        return len(self._entries)
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        super().record(now, what, body, role)
+        self._entries.append((now, what, body, role))
         if what == "plan" and isinstance(body, Plan):
             self.check(body)
+
+    def lines(self) -> list[bytes]:
+        """The entries as a journal in files would hold them."""
+        journal = MemoryJournal()
+        for entry in self._entries:
+            journal.record(*entry)
+        return journal.lines
 
 
 class RecordingBackend(FaultyBackend):

@@ -20,4 +20,4 @@ class SeedReport:
     workloads: int = 0
     admissions: int = 0
     reached: Counter[str] = field(default_factory=Counter)  # states and reasons, and how often
-    digest: str = ""  # of the journal: equal seeds must give equal journals
+    digest: str = ""  # of the journal, where it was asked for: equal seeds must give equal journals

@@ -140,7 +140,7 @@ class SimulationRun(ABC):
     def compared_bytes(self) -> Iterable[bytes]:
         """The bytes that a second run of the seed must repeat."""
         compared = [msgspec.json.encode(self.listed(plural)) for plural in self.compared]
-        return [*self.journal.lines, *self.writes, *compared]
+        return [*self.journal.lines(), *self.writes, *compared]
 
     # ── what a play needs ──────────────────────────────────────────────────────────────────────────────
 
@@ -206,15 +206,18 @@ class SimulationRun(ABC):
         if not self.report.violations:
             self.report.violations += self._final_violations()
         self.summarize()
-        self.report.digest = hashlib.sha256(b"\n".join(self.compared_bytes())).hexdigest()
         return self.report
 
+    def digest(self) -> str:
+        """What a second run of the seed must repeat, as one number."""
+        return hashlib.sha256(b"\n".join(self.compared_bytes())).hexdigest()
+
     def _step(self) -> None:
-        version, lines, writes = self.store.version, len(self.journal.lines), len(self.writes)
+        version, entries, writes = self.store.version, self.journal.sequence, len(self.writes)
         self.environment_due = min(actor(self.now) for actor in self.environment)
         self.act()
         self.report.steps += 1
-        self.busy = self.store.version != version or len(self.journal.lines) != lines
+        self.busy = self.store.version != version or self.journal.sequence != entries
         if self.busy:
             self._add_violations(self.problems())
         pause = BUSY_SECONDS if self.busy else STEP_SECONDS

@@ -120,7 +120,7 @@ class Simulation(SchedulerSimulation):
         self.report.admissions = self.queue_checker.admissions
 
     def compared_bytes(self) -> Iterable[bytes]:
-        return self.journal.lines
+        return self.journal.lines()
 
     def _scheduler_verdict(self) -> list[str]:
         state = self.scheduler.state

@@ -33,15 +33,21 @@ _KNOWN_FLAWS = {flaw.value for flaw in Flaw}
 
 
 def summaries(
-    state: AdmissionState, counters: QueueCounters | None = None, *, fair: bool = True
+    state: AdmissionState,
+    counters: QueueCounters | None = None,
+    *,
+    fair: bool = True,
+    with_levels: bool = True,
 ) -> Summaries:
     """The current numbers of all queues, namespace queues, shared quota nodes and topology levels.
 
-    Counters that are passed in again make the next call cheap. Without `fair` no shares are computed.
+    Counters that are passed in again make the next call cheap. Without `fair` no shares are computed, and
+    without `with_levels` no topology level is looked at: both are for those who show them.
     """
     counters = QueueCounters() if counters is None else counters
     counters.count(state)
     config = state.config
+    topologies = sorted(state.usage.topologies) if with_levels else ()
     queues = {
         name: _queue(state, queue, counters.queues.get(name, _NOTHING), fair)
         for name, queue in config.queues.items()
@@ -55,7 +61,7 @@ def summaries(
             name: _shared(account, counters.queues, fair)
             for name, account in state.usage.quota_tree().shared.items()
         },
-        levels=tuple(level for name in sorted(state.usage.topologies) for level in levels(state, name)),
+        levels=tuple(level for name in topologies for level in levels(state, name)),
         flavors_in_use=frozenset(flavor for queue in config.queues.values() for flavor in queue.flavors()),
         checks_in_use=frozenset(check for queue in config.queues.values() for check in queue.checks),
         topologies_in_use=frozenset(f.topology for f in config.flavors.values() if f.topology),

@@ -40,7 +40,7 @@ class QueueStatusWriter:
     def __init__(self, dialect: QueueDialect, *, fair: bool, watch: Watcher | None = None) -> None:
         self.dialect = dialect
         self.fair = fair
-        self.watch = watch or (lambda summary: None)
+        self.watch = watch  # for metrics; no status shows levels of topologies
         kinds = (*dialect.with_status, *dialect.with_finalizer, *dialect.referred)
         self.objects = ObjectCache(*dict.fromkeys(kinds))
         self.counters = QueueCounters()
@@ -78,8 +78,9 @@ class QueueStatusWriter:
         if now < self.due or not (self.stale or state.generation != self.seen or retry_at <= now):
             return
         self.due, self.seen, self.stale = now + EVERY_SECONDS, state.generation, False
-        summary = summaries(state, self.counters, fair=self.fair)
-        self.watch(summary)
+        summary = summaries(state, self.counters, fair=self.fair, with_levels=self.watch is not None)
+        if self.watch is not None:
+            self.watch(summary)
         for unit, obj in self._idle(self.dialect.with_finalizer, now):
             if self.refused.get(unit, (now, ""))[0] <= now:
                 yield from self._attempted(unit, self._finalizer_write(unit, obj, summary), now, containment)
