@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
 from bayplan.model.quota import CheckKind, Flavor
 from bayplan.model.rejection import Obstacle, ObstacleKind
 from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.domains.greedy import pod_sets_of
 from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import gang_fits, place
 from bayplan.placement.gang.replace import replace_nodes
@@ -41,9 +42,11 @@ def placement_needs(query: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
     asks = {ask.name: ask for ask in queued_gang.requests}
     by_flavor: dict[str, dict[str, PodSet]] = {}
     held: dict[str, Assignment] = {}
+    parts = {part.name: part for part in offer.parts}
+    open_names = _open_names(queued_gang, parts)
     for pod_set in queued_gang.gang.root.pod_sets():
-        part = next((part for part in offer.parts if part.name == pod_set.name), None)
-        if part is None or not (asks[pod_set.name].topology or implied) or not _is_open(part, queued_gang):
+        part = parts.get(pod_set.name)
+        if part is None or not (asks[pod_set.name].topology or implied) or part.name not in open_names:
             continue
         flavor = _flavor(query, part, pod_set)
         if isinstance(flavor, Obstacle):
@@ -245,6 +248,16 @@ def set_places(offer: Offer, found: dict[str, Assignment]) -> None:
         part.place = assignment
         if part.delayed is not None:
             part.delayed = Delayed.READY
+
+
+def _open_names(queued_gang: QueuedGang, parts: Mapping[str, PodSetOffer]) -> set[str]:
+    """Pod sets to place. With one on failed nodes, the others of its group: they limit where it may go."""
+    found = {name for name, part in parts.items() if _is_open(part, queued_gang)}
+    for member in queued_gang.gang.root.members if queued_gang.failed_nodes else ():
+        names = {pod_set.name for pod_set in pod_sets_of(member)} & parts.keys()
+        if names & found:
+            found |= {name for name in names if parts[name].place is not None}
+    return found
 
 
 def _is_open(part: PodSetOffer, queued_gang: QueuedGang) -> bool:

@@ -103,11 +103,7 @@ class BindingCycle:
         self.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_CAPACITY, request, result)
         if self.builder.keeps_waiting_for_victims(request, priority):
             return
-        if allowed_nodes is not None and self.builder.fits(request):
-            self.builder.clear_nominations(candidate, candidate.pending)
-            self.builder.reject(candidate, rejection_for(RejectionReason.RESERVED, request, result))
-        else:
-            self._preempt(request, result, allowed_nodes, equivalence=equivalence)
+        self._preempt(request, result, allowed_nodes, equivalence=equivalence)
 
     def _mark_if_complete(self, candidate: SchedulingCandidate) -> None:
         if len(candidate.bound) >= max(candidate.spec.minimum, 1):
@@ -132,7 +128,7 @@ class BindingCycle:
             self.builder.make_room(request, preemption, result, whole=not is_single_pod(candidate))
             return
         rejection = replace(
-            rejection_for(RejectionReason.NO_CAPACITY, request, result),
+            rejection_for(self.builder.lacks(request, allowed_nodes), request, result),
             preemption=preemption.outcome,
             retry_at=self._retry_at(candidate),
         )

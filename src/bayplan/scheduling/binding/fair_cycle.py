@@ -129,9 +129,7 @@ class FairShareCycle:
         builder.overlay.watchdog.so_far = partial(rejection_for, RejectionReason.NO_CAPACITY, request, result)
         if builder.keeps_waiting_for_victims(request, priority):
             return
-        if allowed_nodes is not None and builder.fits(request):
-            self._reject(request, rejection_for(RejectionReason.RESERVED, request, result))
-        elif not self._waits_for_victims(turn, request, result, allowed_nodes):
+        if not self._waits_for_victims(turn, request, result, allowed_nodes):
             self._postpone(_Late(turn, request, result, allowed_nodes))
 
     def _takes_reserved(self, turn: FairTurn) -> bool:
@@ -266,7 +264,8 @@ class FairShareCycle:
         )
         if not wakeups:
             outcome = PreemptionSearchOutcome.NOT_ALLOWED
-        rejection = rejection_for(RejectionReason.NO_CAPACITY, late.request, late.result)
+        lacking = self.builder.lacks(late.request, late.allowed_nodes)
+        rejection = rejection_for(lacking, late.request, late.result)
         rejection = replace(rejection, preemption=outcome, retry_at=retry_at, wakeups=wakeups)
         self._reject(late.request, rejection, reserved_nodes)
 

@@ -11,6 +11,7 @@ from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, Preemp
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.rejection import PreemptionSearchOutcome, Rejection, RejectionReason
+from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, is_single_pod
 from bayplan.scheduling.attempt.nominations import Nominations, priority_of
@@ -182,11 +183,18 @@ class PlanBuilder:
             ReportUnschedulable(spec.source, rejection, pods, changed, spec.uid, reserved_nodes)
         )
 
-    def fits(self, request: AttemptRequest) -> bool:
-        """Whether the gang would fit without the backfill reservation."""
+    def lacks(self, request: AttemptRequest, allowed_nodes: Bools | None) -> RejectionReason:
+        """Why a gang that found neither room nor victims stays pending: free capacity may be reserved.
+
+        Victims are searched first, as if reserved nodes were full: what is free there may be taken later,
+        and that is no event after which a gang is tried again.
+        """
+        if allowed_nodes is None:
+            return RejectionReason.NO_CAPACITY
         with self.overlay.tentative():
             result = attempt(self.snapshot, self.overlay, request, self.profile)
-        return len(result.rows) >= request.need
+        fits = len(result.rows) >= request.need
+        return RejectionReason.RESERVED if fits else RejectionReason.NO_CAPACITY
 
 
 def _is_changed(rejection: Rejection, before: Rejection | None) -> bool:

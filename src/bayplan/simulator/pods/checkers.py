@@ -8,7 +8,7 @@ devices follow their decision by seconds: capacity is looked at again then, port
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.backends.embedded.api.selectors import selector_matcher
@@ -57,6 +57,7 @@ class PodChecker:
     partial_since: dict[str, float] = field(default_factory=dict)  # gangs in part, that never were whole
     preemptions: list[GangPreemption] = field(default_factory=list)
     preempted: set[str] = field(default_factory=set)  # uids of those who were sent away
+    preempted_at: dict[str, float] = field(default_factory=dict)  # the same, and when
     preempted_gangs: set[str] = field(default_factory=set)  # gangs of which some made room for others
 
     def check(
@@ -68,6 +69,7 @@ class PodChecker:
         new_pods = [pod for pod in objects("pods") if self._is_new(pod)]
         views = gang_views(objects)
         placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or known_node(pod)]
+        leaving = {uid for uid, when in self.preempted_at.items() if when == now}
         decided_on = [pod for pod in placed if is_ours(pod) or self._was_known(pod, now)]
         if new_pods:
             touched = {pod["spec"]["nodeName"] for pod in new_pods}
@@ -77,7 +79,7 @@ class PodChecker:
                 waited = any(one["spec"].get("resourceClaims") for one in gang)
                 yield from check_ports_and_anti_affinity(pod, decided_on if waited else placed, labels)
                 if exact:
-                    yield from check_spread(pod, new_pods, placed, labels)
+                    yield from check_spread(pod, new_pods, placed, labels, leaving)
             for name in dict.fromkeys(map(gang_of, new_pods)):
                 if name:
                     yield from check_required_domain(views[name], labels)
@@ -120,6 +122,7 @@ class PodChecker:
         views = gang_views(objects)
         pods = {pod["metadata"]["uid"]: pod for pod in objects("pods")}
         self.preempted |= {victim_action.pod.uid for victim_action in victims}
+        self.preempted_at |= {victim_action.pod.uid: now for victim_action in victims}
         for victim_action in victims:
             by, victim = (
                 views.get(f"{victim_action.by.kind}/{victim_action.by.name}"),
@@ -183,9 +186,16 @@ def check_ports_and_anti_affinity(pod: Object, others: Sequence[Object], labels:
 
 
 def check_spread(
-    pod: Object, new_pods: Sequence[Object], others: Sequence[Object], labels: Labels
+    pod: Object,
+    new_pods: Sequence[Object],
+    others: Sequence[Object],
+    labels: Labels,
+    leaving: Collection[str],
 ) -> Iterator[str]:
-    """A hard topology spread holds, if all pods bound in the same step have the same constraint."""
+    """A hard topology spread holds, if all pods bound in the same step have the same constraint.
+
+    It may hold with pods that were preempted in that step, by uid: they were there when the pod was bound.
+    """
     spec = pod["spec"]
     for spread in spec.get("topologySpreadConstraints") or ():
         key, matches = spread["topologyKey"], selector_matcher(spread["labelSelector"])
@@ -197,15 +207,18 @@ def check_spread(
             name: of[key] for name, of in labels.items() if key in of and selector <= of.items()
         }  # fmt: skip
         counts = Counter(dict.fromkeys(eligible.values(), 0))
+        before = counts.copy()  # the preempted pods of this step included
         for one in others:
             where = one["spec"]["nodeName"]
-            if where in eligible and is_bound(one) and matches(one["metadata"].get("labels") or {}):
-                counts[eligible[where]] += 1
+            if where not in eligible or not matches(one["metadata"].get("labels") or {}):
+                continue
+            counts[eligible[where]] += is_bound(one)
+            before[eligible[where]] += is_bound(one) or one["metadata"]["uid"] in leaving
         here = eligible.get(spec["nodeName"])
         if here is None:
             if spec["nodeName"] in labels:
                 yield f"pod {pod['metadata']['name']} has to be spread over {key}, which its node lacks"
-        elif counts[here] - min(counts.values()) > spread["maxSkew"]:
+        elif all(found[here] - min(found.values()) > spread["maxSkew"] for found in (counts, before)):
             yield f"pod {pod['metadata']['name']} is spread unevenly over {key}: {dict(counts)}"
 
 

@@ -7,6 +7,7 @@ import pytest
 from bayplan.model.node_rules import Requirement
 from bayplan.model.pod_spec import PodAffinity, PodAffinityTerm, Selector
 from bayplan.model.profile import Profile
+from bayplan.model.rejection import RejectionReason
 from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.scheduling.attempt.gang import request_for
 from bayplan.scheduling.binding.backfill_reservation import BackfillReservation, nodes_to_reserve
@@ -64,3 +65,17 @@ def test_a_gang_of_higher_priority_takes_the_reservation_over_and_an_equal_one_d
         with NodeOverlay(seen.filter_input) as floor:
             search = PreemptionSearch(PreemptionContext(seen, Profile(keep_after_seconds=1.0), floor))
             assert BackfillReservation(search, now=1e9).reserve(request_for(waits)) == expected
+
+
+def test_a_gang_that_fits_only_on_reserved_nodes_preempts_elsewhere() -> None:
+    """What is free there may be taken later, and no event has it look for victims then (seed 300139)."""
+    for below, expected in ((-1, ("low",)), (0, ())):
+        waits = candidate(charter("g", 1), [cpu_pod("g-0", 4, gang="g")])
+        seen = look(
+            [cpu_node("a", 4), cpu_node("b", 4)], [cpu_pod("low", 4, below, on="b")], waits,
+            reserved=(ref("large"), frozenset({"a"})), reserved_priority=0,
+        )  # fmt: skip
+        decided = decide(seen)
+        assert decided.binds == {} and decided.displaced == expected
+        reason = RejectionReason.PREEMPTING if expected else RejectionReason.RESERVED
+        assert decided.refused["g"].rejection.reason is reason

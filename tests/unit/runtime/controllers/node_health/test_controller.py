@@ -5,14 +5,18 @@ from __future__ import annotations
 import pytest
 
 from bayplan.dialects.api import Ended
+from bayplan.dialects.kube.decode.wire import NODES
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.profile import Profile
 from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.node_health.controller import RETRY_SECONDS, NodeHealthController
 from bayplan.runtime.core.loop import Loop
+from tests.support.api_objects import workload
 from tests.support.failing_nodes import LIMIT, PLAIN_NODES, PLAIN_PODS, World
-from tests.support.queued_cluster import RACK, queued_workload, quota
+from tests.support.queued_cluster import BLOCK, RACK, queued_workload, quota, rack_node, template
 from tests.unit.runtime.controllers.admission.test_controller import Flaky, Silent
 
 NO_REPLACEMENT = "Workload was evicted as there was no replacement for unhealthy node(s): "
@@ -135,6 +139,48 @@ def test_more_failures_than_can_be_listed_are_replaced_in_turns(world: World) ->
     world.pass_time(LIMIT)
     after = world.places("train")
     assert sum(after.values()) == 12 and not set(lost) & set(after) and world.evicted("train") is None
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_the_replacement_stays_in_the_domain_of_the_other_pod_sets_of_its_group(
+    world: World, room: bool
+) -> None:
+    """Also if the host of the other one is not ready any more (seed 300183 of `gangs`)."""
+    request = {"required": RACK, "podSetGroupName": "all"}
+    parts = [
+        {"name": name, "count": 1, "template": template(4), "topologyRequest": request}
+        for name in ("driver", "main")
+    ]
+    world.cluster.submit(workload("train", *parts, namespace="ml", queueName="left", active=True))
+    world.pass_time()
+    before = group_hosts(world)
+    (rack,) = {rack_of(world, host) for host in before.values()}
+    for name, host in before.items():
+        world.pod(f"train-{name}", "train", host)
+    if room:
+        world.cluster.put(NODES, rack_node("h9", *rack, {"gpu": "yes"}))
+    world.fail(before["driver"])
+    world.delete(before["main"])
+    world.pass_time(1.0)
+    after = group_hosts(world)
+    assert after["main"] != before["main"]
+    assert len({rack_of(world, host) for host in after.values()}) == 1
+    assert (after["driver"] == before["driver"]) == room, "without room the whole gang is placed elsewhere"
+
+
+def group_hosts(world: World) -> dict[str, str]:
+    """The host of each pod set of one pod."""
+    found = {}
+    for part in world.workload("train")["status"]["admission"]["podSetAssignments"]:
+        assignment = decode_assignment(Field(part["topologyAssignment"]))
+        assert assignment is not None
+        found[part["name"]] = assignment.shares[0].values[-1]
+    return found
+
+
+def rack_of(world: World, host: str) -> tuple[str, str]:
+    labels = world.store.get(PLAIN_NODES, "", host)["metadata"]["labels"]
+    return labels[BLOCK], labels[RACK]
 
 
 # ── not replaced ───────────────────────────────────────────────────────────────────────────────────
