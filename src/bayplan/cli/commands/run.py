@@ -32,6 +32,7 @@ from bayplan.cli.config.cluster_access import takes_cluster
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.running.certificate_options import certificate_files
 from bayplan.cli.running.defragment_process import DEFRAGMENT, check_defragment, open_moves, passed_on
+from bayplan.cli.running.first_answers import first_answer
 from bayplan.cli.running.metrics_options import (
     GuardedMetrics,
     guarded_metrics,
@@ -207,10 +208,12 @@ def _serve(kubeconfig: Path | None, context: str | None, options: RunOptions) ->
         else None
     )
     try:
-        version = backend.server_version()
+        asked_again = logs.logger("api").warning
+        version = first_answer(backend.server_version, clock, asked_again)
         log.info("connected", server=backend.access.server, kubernetes=version, shadow=options.shadow)
         if "scheduler" in options.roles:
-            log.info(gang_api_words(gang_versions(backend.request)))
+            served = first_answer(partial(gang_versions, backend.request), clock, asked_again)
+            log.info(gang_api_words(served))
         journal: Journal = (
             FileJournal(options.journal, note=logs.logger("journal").warning)
             if options.journal
