@@ -104,7 +104,7 @@ class Reflector:
         self._held: list[Event] | None = None  # of the first list after the kind could not be read
         self._streams = patience.stream_lists
         self._pages_next = False  # after a streamed list that did not come to its end
-        self._refused_at: float | None = None  # when first, before there was a list
+        self._refused_at: float | None = None  # when first, since the server answered otherwise
         self._server_ready = False  # when it was asked after a refusal
         self._failures = 0
         self._empty = 0  # watches in a row that brought nothing
@@ -116,6 +116,7 @@ class Reflector:
                 if not self._at and (self._pages_next or not self._streams):
                     await self._list()
                 await self._watch(whole=not self._at)
+                self._refused_at = None
             except Stale as trouble:
                 self._restarted(Restart.STALE)
                 if self._at:  # the server answers again: what failed before this says nothing any more
@@ -129,7 +130,7 @@ class Reflector:
             except (Forbidden, Unauthorised) as trouble:
                 await self._not_allowed(trouble)
             except ApiError as trouble:
-                self._server_ready = False
+                self._server_ready, self._refused_at = False, None
                 self._restarted(Restart.BROKEN)
                 await self._pause(str(trouble))
 
@@ -327,13 +328,15 @@ class Reflector:
 
     async def _not_allowed(self, trouble: ApiError) -> None:
         """Retry after a rejection of RBAC or credentials, but fail if there never was a list."""
-        if not self._synced and (isinstance(trouble, Unauthorised) or await self._was_ready()):
+        believed = isinstance(trouble, Unauthorised) or await self._was_ready()
+        if not self._synced and believed:
             if not self._kind.optional:
                 raise trouble
             if isinstance(trouble, Forbidden):
                 await self._nothing_there()
         self._restarted(Restart.REFUSED)
-        await self._pause(str(trouble))
+        starting = f"{self._client.access.server} refuses {self._what()}, but may not have read its roles yet"
+        await self._pause(str(trouble) if believed else starting)
 
     async def _was_ready(self) -> bool:
         """Whether the server knew its roles before it refused: one that just started refuses everything."""

@@ -140,6 +140,17 @@ def test_a_server_that_has_just_started_refuses_everything_which_says_nothing(
     with watching(server, kind, patience=HASTY) as seen:
         seen.synced()
         assert seen.told() == ["seen a@1", "synced"]
+        assert seen.log and not any("grant the user that permission" in line for line in seen.log)
+        assert "refuses things of bay.test/v1, but may not have read its roles yet" in seen.log[0]
+
+
+def test_a_watch_that_is_refused_again_and_again_says_which_permission_is_missing(server: Server) -> None:
+    server.watches = [*[refused(403, "you may not")] * 2, stream(added(thing("a", 2)))]
+    with watching(server, THINGS) as seen:
+        seen.until(lambda: "seen a@2" in seen.told())
+        first, second = (line for line in seen.log if "refuses" in line)
+        assert "may not have read its roles yet" in first
+        assert "you may not; grant the user that permission" in second
 
 
 def test_a_refusal_is_believed_after_a_while_if_the_server_does_not_tell_whether_it_is_ready(
