@@ -36,6 +36,7 @@ class JobGangChecker:
     ended: dict[str, AdmissionPeriod] = field(default_factory=dict)  # those that ended at the last look
     ungated: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
     restored: dict[str, tuple[Object, tuple[str, ...]]] = field(default_factory=dict)  # by uid, of a document
+    hosts: set[str] = field(default_factory=set)  # that existed at the last look
     taken: Collection[str] = ()  # hosts that pods outside the queues took: a gang may move away from there
     stranded: dict[str, float] = field(
         default_factory=dict
@@ -49,8 +50,11 @@ class JobGangChecker:
             pods_by_gang.setdefault(gang_of(pod), []).append(pod)
         self.ended = {}
         workloads = {one["metadata"]["name"]: one for one in objects("workloads")}
+        hosts = {node["metadata"]["name"] for node in objects("nodes")}
         for name, workload in workloads.items():
-            yield from (f"gang {name}: {one}" for one in self._check_admission(workload))
+            violations = self._check_admission(workload, hosts & self.hosts)
+            yield from (f"gang {name}: {one}" for one in violations)
+        self.hosts = hosts
         for name, gang_pods in pods_by_gang.items():
             if name:
                 violations = self._check_gang(workloads.get(name), gang_pods, now)
@@ -59,8 +63,8 @@ class JobGangChecker:
         yield from self._restored([*objects("jobs"), *objects("jobsets")])
         self.ungated = {pod["metadata"]["uid"] for pod in pods if is_ungated(pod)}
 
-    def _check_admission(self, workload: Object) -> Iterator[str]:
-        """Slots change only where nodes failed."""
+    def _check_admission(self, workload: Object, hosts: Collection[str]) -> Iterator[str]:
+        """Slots change only where nodes failed; one that is deleted has failed before it is listed."""
         uid, status = workload["metadata"]["uid"], workload.get("status") or {}
         known, admission = self.periods.get(uid), status.get("admission")
         if admission is None:
@@ -76,7 +80,9 @@ class JobGangChecker:
                 table.before = table.slots
         else:
             for name, fresh in slot_tables(workload).items():
-                yield from known.tables[name].update(fresh.by_rank, {*known.failed, *failed, *self.taken})
+                before = known.tables[name]
+                gone = before.hosts() - set(hosts)
+                yield from before.update(fresh.by_rank, {*known.failed, *failed, *self.taken, *gone})
         known.admission, known.failed = admission, failed
 
     def _check_gang(self, workload: Object | None, pods: Sequence[Object], now: float) -> Iterator[str]:

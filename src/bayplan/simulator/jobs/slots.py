@@ -9,6 +9,7 @@ from typing import Any
 
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
+from bayplan.model.node import HOSTNAME
 
 Object = dict[str, Any]
 Path = tuple[str, ...]
@@ -40,6 +41,10 @@ class SlotTable:
         if lost.total() != added.total():
             yield f"{self.pod_set} had {self.slots.total()} slots and has {slots.total()}"
         self.slots, self.by_rank, self.replaced = slots, order, True
+
+    def hosts(self) -> set[str]:
+        """The hosts of the slots, if slots are of hosts."""
+        return {place[-1] for place in self.slots} if self.levels[-1] == HOSTNAME else set()
 
     def place_of(self, pod: Object) -> Path:
         """The slot of a pod by its node selector."""
