@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
-from bayplan.backends.fake_controllers.objects import phase_of
+from bayplan.backends.fake_controllers.objects import is_terminating, phase_of
 from bayplan.dialects.kai.status.messages import CONDITION
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
@@ -139,7 +139,8 @@ class SubgroupChecker:
             for name, view in views.items()
         }
         for key in assumed:
-            if (pod := pods.get(key)) is not None and not uses_node(pod):
+            pod = pods.get(key)
+            if pod is not None and not uses_node(pod) and not is_terminating(pod):  # those count for no queue
                 _take(usage, views.get(group_of(pod)), pod)
         before = replace(usage, use=dict(usage.use), non_preemptible=dict(usage.non_preemptible))
         newly_assigned = [one.pod.key for one in plan.actions if isinstance(one, Bind) or _is_nomination(one)]
