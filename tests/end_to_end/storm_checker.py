@@ -261,6 +261,15 @@ def forgotten(jobs: Iterable[Object], pods: Iterable[Object]) -> list[str]:
     ]
 
 
+def unstarted(pods: Iterable[Object]) -> list[str]:
+    """Pods that are bound and do not run; kwok, which stands for the kubelets, has to start them."""
+    return [
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending" and not is_leaving(pod)
+    ]
+
+
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -27,7 +27,7 @@ from tests.end_to_end.storm import (
     Unanswered,
     meanwhile,
 )
-from tests.end_to_end.storm_checker import forgotten
+from tests.end_to_end.storm_checker import forgotten, unstarted
 from tests.end_to_end.test_storm import answering_at
 from tests.soak.faults import FAULTS, KILLS, Fault, Stage, settled
 from tests.soak.judge import CalmClock, Judge
@@ -50,10 +50,10 @@ STUCK_SECONDS = 300.0
 """Without any end of a gang, once nothing is broken."""
 SAMPLE_SECONDS = 5.0
 REMIND_SECONDS = 90.0
-"""That a Job may have too few pods until the Job controller is started anew.
+"""That a Job may have too few pods, or a bound pod not run, until what owes them is started anew.
 
-One that was not told how a creation ended while the API server was away expects it for five minutes, and
-looks again only when something happens to that Job.
+A Job controller that was not told how a creation ended while the API server was away expects it for five
+minutes, and looks again only when something happens to that Job. kwok gives up on pods that it cannot write.
 """
 AT_WORK = 0.7
 """How often a kill finds a replica that leads; else it comes while they recover from the last one."""
@@ -75,6 +75,7 @@ class Soak:
         )
         self.enough = threading.Event()  # asked to end early
         self.owing: dict[str, float] = {}  # Jobs with too few pods, and since when
+        self.idle: dict[str, float] = {}  # bound pods that do not run, and since when
         self.began = time.monotonic()
 
     def run(self) -> None:
@@ -152,13 +153,14 @@ class Soak:
             self._look_after_components()
 
     def _look_after_components(self) -> None:
-        """Start again what ended by itself, and a Job controller that has forgotten pods."""
+        """Start again what ended by itself, and a Job controller or a kwok that has forgotten pods."""
         self.cluster = load(self.cluster.state) or self.cluster
         for process in self.cluster.processes:
             if not processes.alive(process) and process.name in PROGRAMS:
                 self._restart(process.name, "it had ended by itself")
         try:
-            names = forgotten(self.api.items(JOBS), self.api.items(PODS))
+            pods = self.api.items(PODS)
+            names = forgotten(self.api.items(JOBS), pods)
         except Unanswered:
             return
         now = time.monotonic()
@@ -166,6 +168,10 @@ class Soak:
         if any(now - since > REMIND_SECONDS for since in self.owing.values()):
             self.owing = dict.fromkeys(self.owing, now)
             self._restart(CONTROLLERS.name, f"it owed pods to {', '.join(names[:5])}")
+        self.idle = {name: self.idle.get(name, now) for name in unstarted(pods)}
+        if late := [name for name, since in self.idle.items() if now - since > REMIND_SECONDS]:
+            self.idle = dict.fromkeys(self.idle, now)
+            self._restart(KWOK.name, f"it did not start {', '.join(late[:5])}")
 
     def _restart(self, name: str, why: str) -> None:
         at = time.monotonic() - self.began

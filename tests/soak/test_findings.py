@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.storm import JOBS, Api, Recorder
-from tests.end_to_end.storm_checker import Seen
+from tests.end_to_end.storm_checker import Seen, unstarted
 from tests.soak import judge as judging
 from tests.soak.judge import Judge
 from tests.soak.load import FAMILIES, KAI, QUEUED, hosts, submission
@@ -195,3 +195,19 @@ def test_every_family_is_submitted() -> None:
     assert {one.family for one in given} == set(FAMILIES)
     assert len({one.name for one in given}) == len(given)
     assert all(one.gpus and 5 <= one.seconds <= 25 for one in given)
+
+
+def test_a_bound_pod_that_does_not_run_is_owed_by_kwok() -> None:
+    """kwok gives up on pods that it could not write while the API server was away."""
+    pending, running = {"phase": "Pending"}, {"phase": "Running"}
+    pods = [
+        {"metadata": {"name": "waits"}, "spec": {}, "status": pending},
+        {"metadata": {"name": "bound"}, "spec": {"nodeName": "n"}, "status": pending},
+        {
+            "metadata": {"name": "leaves", "deletionTimestamp": "t"},
+            "spec": {"nodeName": "n"},
+            "status": pending,
+        },
+        {"metadata": {"name": "runs"}, "spec": {"nodeName": "n"}, "status": running},
+    ]
+    assert unstarted(pods) == ["bound"]
