@@ -9,13 +9,14 @@ from typing import Any
 
 from bayplan.backends.conversion import convert
 from bayplan.dialects.api import Kind
-from bayplan.dialects.errors import ApiError
+from bayplan.dialects.errors import ApiError, Unreachable
 from bayplan.dialects.kueue.conversion.versions import CONVERTED
 from bayplan.dialects.registry import reviews
 from bayplan.dialects.reviews import NO_LOOK_UPS, LookUps
 from bayplan.runtime.core.api_object import SECRET, ApiCall, ApiObject, WriteConflict
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import UNCONTAINED, Containment, SupervisedThread
+from bayplan.runtime.process.first_answers import first_answer
 from bayplan.runtime.telemetry.metrics import Metrics
 from bayplan.runtime.webhooks.admission_review import Handlers, Registry
 from bayplan.runtime.webhooks.certificate_rotation import DEFINITION, TRUSTING, CertificateKeeper, trusting
@@ -93,7 +94,11 @@ class Webhooks:
         self._keeper = CertificateKeeper(secret, authority, endpoint.names, clock, self._use, self._say)
         self._configurations = list(_configurations(request, endpoint))
         self._stop = threading.Event()
-        self._tls = server_context(self._first()) if self._files is None else self._files.context
+        self._tls = (
+            server_context(first_answer(self._first, clock, self._say))
+            if self._files is None
+            else self._files.context
+        )
         self.server: Server = serve_webhooks(
             registry(look_ups), self._tls, clock, metrics, endpoint.address, note
         )
@@ -111,7 +116,8 @@ class Webhooks:
             self._keeper.step()
             if self._keeper.current is not None:
                 return self._keeper.current
-        raise ApiError(f"there is no certificate for the webhooks: {self._last_message}")
+        kind = Unreachable if isinstance(self._keeper.error, Unreachable) else ApiError
+        raise kind(f"there is no certificate for the webhooks: {self._last_message}")
 
     def _use(self, certificates: Served) -> None:
         if self.certificates is not None:

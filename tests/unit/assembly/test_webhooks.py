@@ -119,3 +119,26 @@ def test_only_definitions_are_converted() -> None:
 def test_what_the_other_product_leaves_behind(name: str, group: str, strategy: str, expected: bool) -> None:
     definition = {"metadata": {"name": name}, "spec": {"group": group, "conversion": {"strategy": strategy}}}
     assert is_left_over(definition) is expected
+
+
+class Unhurried(SystemClock):
+    """The API server is back after this clock let time pass twice."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.pauses = server, 0
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses += 1
+        if self.pauses == 2:
+            self.server.busy = ""
+
+
+def test_a_replica_that_starts_while_the_api_server_is_away_waits_for_its_certificate(
+    server: Server, told: list[tuple[str, BaseException | None]]
+) -> None:
+    server.busy, clock = "secrets", Unhurried(server)
+    endpoint = WebhookEndpoint("here", free_address(), (WORKLOADS,))
+    made = Webhooks(server, endpoint, clock, Metrics("test"), lambda *sentence: told.append(sentence))
+    made.stop()
+    assert made.certificates is not None and clock.pauses == 2
+    assert any("there is no certificate for the webhooks" in sentence for sentence, _ in told)

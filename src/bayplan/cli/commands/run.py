@@ -32,7 +32,6 @@ from bayplan.cli.config.cluster_access import takes_cluster
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.running.certificate_options import certificate_files
 from bayplan.cli.running.defragment_process import DEFRAGMENT, check_defragment, open_moves, passed_on
-from bayplan.cli.running.first_answers import first_answer
 from bayplan.cli.running.metrics_options import (
     GuardedMetrics,
     guarded_metrics,
@@ -56,6 +55,7 @@ from bayplan.runtime.core.journal import FileJournal, InUse, Journal, NullJourna
 from bayplan.runtime.core.loop import Loop
 from bayplan.runtime.core.spans import NO_SPANS, Spans
 from bayplan.runtime.process.election import Election, ElectionThread
+from bayplan.runtime.process.first_answers import first_answer
 from bayplan.runtime.process.freed_memory import return_freed_memory
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.runtime.process.service import Meter, Metered, Service, Shadow

@@ -68,14 +68,17 @@ class CertificateKeeper:
         self._secret, self._authority, self._names, self._clock = secret, authority, names, clock
         self._use, self._note = use, note
         self.current: Served | None = None
+        self.error: ApiError | None = None  # of the last check
 
     def step(self) -> float:
         """Read the Secrets, renew if due, use what is new; returns the seconds until the next check."""
+        self.error = None
         try:
             found = self._current_certificates()
         except WriteConflict:
             return 1.0  # another replica renewed at the same time: use its certificate
         except ApiError as error:
+            self.error = error
             self._note(f"the webhook certificate could not be checked: {error}")
             return RETRY_SECONDS
         if self.current is None or found.data() != self.current.data():

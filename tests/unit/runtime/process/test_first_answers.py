@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.cli.running.first_answers import ANSWER_SECONDS, first_answer
 from bayplan.dialects.errors import Misconfigured, Unreachable
 from bayplan.runtime.core.clock import VirtualClock
+from bayplan.runtime.process.first_answers import ANSWER_SECONDS, first_answer
 
 BROKEN, REFUSED = "the server broke off in the middle of GET /version", "no connection to the server"
 
