@@ -51,8 +51,9 @@ class JobGangChecker:
         self.ended = {}
         workloads = {one["metadata"]["name"]: one for one in objects("workloads")}
         hosts = {node["metadata"]["name"] for node in objects("nodes")}
+        stayed = hosts & self.hosts
         for name, workload in workloads.items():
-            violations = self._check_admission(workload, hosts & self.hosts)
+            violations = self._check_admission(workload, stayed)
             yield from (f"gang {name}: {one}" for one in violations)
         self.hosts = hosts
         for name, gang_pods in pods_by_gang.items():
@@ -63,7 +64,7 @@ class JobGangChecker:
         yield from self._restored([*objects("jobs"), *objects("jobsets")])
         self.ungated = {pod["metadata"]["uid"] for pod in pods if is_ungated(pod)}
 
-    def _check_admission(self, workload: Object, hosts: Collection[str]) -> Iterator[str]:
+    def _check_admission(self, workload: Object, stayed: set[str]) -> Iterator[str]:
         """Slots change only where nodes failed; one that is deleted has failed before it is listed."""
         uid, status = workload["metadata"]["uid"], workload.get("status") or {}
         known, admission = self.periods.get(uid), status.get("admission")
@@ -81,7 +82,7 @@ class JobGangChecker:
         else:
             for name, fresh in slot_tables(workload).items():
                 before = known.tables[name]
-                gone = before.hosts() - set(hosts)
+                gone = before.hosts() - stayed
                 yield from before.update(fresh.by_rank, {*known.failed, *failed, *self.taken, *gone})
         known.admission, known.failed = admission, failed
 

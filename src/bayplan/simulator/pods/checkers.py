@@ -56,8 +56,7 @@ class PodChecker:
     had_minimum: dict[tuple[str, str], None] = field(default_factory=dict)  # gangs that were whole once
     partial_since: dict[str, float] = field(default_factory=dict)  # gangs in part, that never were whole
     preemptions: list[GangPreemption] = field(default_factory=list)
-    preempted: set[str] = field(default_factory=set)  # uids of those who were sent away
-    preempted_at: dict[str, float] = field(default_factory=dict)  # the same, and when
+    preempted: dict[str, float] = field(default_factory=dict)  # uids of those who were sent away, and when
     preempted_gangs: set[str] = field(default_factory=set)  # gangs of which some made room for others
 
     def check(
@@ -69,7 +68,7 @@ class PodChecker:
         new_pods = [pod for pod in objects("pods") if self._is_new(pod)]
         views = gang_views(objects)
         placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or known_node(pod)]
-        leaving = {uid for uid, when in self.preempted_at.items() if when == now}
+        leaving = {uid for uid, when in self.preempted.items() if when == now}
         decided_on = [pod for pod in placed if is_ours(pod) or self._was_known(pod, now)]
         if new_pods:
             touched = {pod["spec"]["nodeName"] for pod in new_pods}
@@ -121,8 +120,7 @@ class PodChecker:
             return
         views = gang_views(objects)
         pods = {pod["metadata"]["uid"]: pod for pod in objects("pods")}
-        self.preempted |= {victim_action.pod.uid for victim_action in victims}
-        self.preempted_at |= {victim_action.pod.uid: now for victim_action in victims}
+        self.preempted |= {victim_action.pod.uid: now for victim_action in victims}
         for victim_action in victims:
             by, victim = (
                 views.get(f"{victim_action.by.kind}/{victim_action.by.name}"),

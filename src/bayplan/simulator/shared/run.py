@@ -383,7 +383,9 @@ class SharedSimulation(SchedulerSimulation):
         for actors in (self.jobs, self.gangs, self.trees):
             self.report.faults.update(actors.injected)
         self.report.faults["crossed"] += self.claims.crossed
-        self.report.faults["displaced"] += len(self.tree_checker.preempted | self.pod_checker.preempted)
+        self.report.faults["displaced"] += len(
+            self.tree_checker.preempted | self.pod_checker.preempted.keys()
+        )
 
 
 @once_per_document
