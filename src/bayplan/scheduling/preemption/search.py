@@ -71,15 +71,11 @@ class PreemptionSearch:
         """Of a gang that gets nodes, no pod is preempted in this cycle: it would start in part."""
         self.kept[gang] = priority
         if self.nodes is not None:
-            self._exclude_kept(self.nodes)
+            self.nodes.exclude((gang,))
 
     def has_kept_below(self, priority: int) -> bool:
         """Whether the next cycle has more victims for a gang of this priority."""
         return any(kept < priority for kept in self.kept.values())
-
-    def _exclude_kept(self, nodes: VictimsByNode) -> None:
-        kept = (unit for unit in nodes.units if any(pod.gang in self.kept for pod in unit.pods))
-        nodes.excluded.update(map(id, kept))
 
     def preempt_own_surplus(
         self, request: AttemptRequest, allowed_nodes: Bools | None
@@ -129,8 +125,7 @@ class PreemptionSearch:
             )
             self.limit = priority
             self.nodes = VictimsByNode(self.overlay, self.context.budgets, units, self.context.terminating)
-            if self.kept:
-                self._exclude_kept(self.nodes)
+            self.nodes.exclude(self.kept)
         return self.nodes
 
     def still_nominated(self, candidate: SchedulingCandidate) -> dict[PodKey, int]:

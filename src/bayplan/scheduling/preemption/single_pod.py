@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import groupby, islice
 
+from bayplan.model.gang import Ref
 from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
@@ -79,6 +80,20 @@ class VictimsByNode:
         if key not in self.searches:
             self.searches[key] = _Search(self, signature, priority, allowed_nodes)
         return self.searches[key].cheapest()
+
+    @cached_property
+    def by_gang(self) -> Mapping[Ref, Sequence[VictimUnit]]:
+        """The units by the gangs of their pods; needed only once a gang gets nodes."""
+        found: dict[Ref, list[VictimUnit]] = {}
+        for unit in self.units:
+            for gang in {pod.gang for pod in unit.pods if pod.gang is not None}:
+                found.setdefault(gang, []).append(unit)
+        return found
+
+    def exclude(self, gangs: Iterable[Ref]) -> None:
+        """No pod of these gangs is a victim."""
+        for gang in gangs:
+            self.excluded.update(map(id, self.by_gang.get(gang, ())))
 
     def below(self, row: int, priority: int) -> list[VictimUnit]:
         """Units on a node below a priority, highest priority first."""
