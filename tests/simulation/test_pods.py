@@ -28,7 +28,18 @@ from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from tests.simulation.trying import assert_all_happen, check_same_bytes, check_sound, violations
 
-SEEDS = (*range(6), 355, 368, 415, 40095, 50051, 300010, 300139, 300515)  # the last ones found something once
+SEEDS = (
+    *range(6),
+    355,
+    368,
+    415,
+    40095,
+    50051,
+    70000,
+    300010,
+    300139,
+    300515,
+)  # the last ones found something
 MORE_SEEDS = range(6, 16)
 DECIDE = "bayplan.runtime.controllers.scheduler.controller.decide_gangs"
 
@@ -159,6 +170,12 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(DECIDE, hasty)
     assert "was preempted for" in first_violation("was preempted for")
+
+
+def test_a_gang_that_preempts_again_and_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayplan.state.scheduling.gang_state.FRUITLESS_MAX", 1000)
+    monkeypatch.setattr(PodsSimulation, "quiet_seconds", 60.0)
+    assert "gang-0 preempts for the 10th time in " in first_violation("preempts for the", [70000])
 
 
 @pytest.mark.long

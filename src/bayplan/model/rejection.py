@@ -156,6 +156,7 @@ class PreemptionSearchOutcome(StrEnum):
     NOT_ALLOWED = "not_allowed"  # it may not preempt
     NO_CANDIDATES = "no_candidates"  # no pod has lower priority
     INSUFFICIENT = "insufficient"  # it does not fit even without all of them
+    PAUSED = "paused"  # preemptions for it got it no node: it preempts again after a delay
     FOUND = "found"
 
 

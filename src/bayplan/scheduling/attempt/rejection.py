@@ -27,6 +27,11 @@ def rejection_for(reason: RejectionReason, request: AttemptRequest, result: Atte
     )
 
 
+def earliest(*times: float | None) -> float | None:
+    """The earliest of these times; None if there is none."""
+    return min((at for at in times if at is not None), default=None)
+
+
 def _counted_bound(request: AttemptRequest) -> int:
     """Number of bound pods that count toward the minimum; surplus pods of a pod set do not."""
     candidate, spec = request.candidate, request.candidate.spec

@@ -20,7 +20,7 @@ from bayplan.scheduling.attempt.gang import (
     request_for_rest,
 )
 from bayplan.scheduling.attempt.nominations import priority_of
-from bayplan.scheduling.attempt.rejection import rejection_for
+from bayplan.scheduling.attempt.rejection import earliest, rejection_for
 from bayplan.scheduling.binding.fair_cycle import FairShareCycle
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
 from bayplan.scheduling.fair_share.preemption import RETRY_SECONDS
@@ -132,18 +132,18 @@ class BindingCycle:
             preemption=preemption.outcome,
             retry_at=self._retry_at(candidate),
         )
-        if equivalence is not None and self.builder.reservation.unreserved_nodes is None:
+        unreserved = self.builder.reservation.unreserved_nodes is None
+        if equivalence is not None and unreserved and candidate.paused_until is None:
             self.rejections[equivalence] = rejection
         self.builder.clear_nominations(candidate, request.pending)
         self.builder.reject(candidate, rejection, request.pending, self.builder.reservation.reserve(request))
 
     def _retry_at(self, candidate: SchedulingCandidate) -> float | None:
         """When to try a gang without victims again; None if events are enough."""
-        at = self.builder.reservation.retry_at(candidate)
+        at = earliest(self.builder.reservation.retry_at(candidate), candidate.paused_until)
         if not self.builder.preemption.has_kept_below(priority_of(candidate)):
             return at
-        soon = self.builder.now + RETRY_SECONDS
-        return soon if at is None else min(at, soon)
+        return earliest(at, self.builder.now + RETRY_SECONDS)
 
     # ── rejections ─────────────────────────────────────────────────────────────────────────────────
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 
 from bayplan.model.rejection import (
     FairShareWakeup,
@@ -16,7 +15,7 @@ from bayplan.model.rejection import (
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, request_for
 from bayplan.scheduling.attempt.nominations import priority_of
-from bayplan.scheduling.attempt.rejection import rejection_for
+from bayplan.scheduling.attempt.rejection import earliest, rejection_for
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
 from bayplan.scheduling.fair_share.accounts import Accounts, amounts_of
 from bayplan.scheduling.fair_share.order import FairTurn, Order, turn_of
@@ -233,6 +232,8 @@ class FairShareCycle:
         spec = late.turn.candidate.spec
         if not profile.preemption or spec.source in self.preemption.losing_pods:
             return None
+        if late.turn.candidate.paused_until is not None:
+            return None
         self.preemption.lacks_placement = False
         for means in profile.preemption_means if spec.preempts is not False else ():
             preemption = self.preemption.find(means, late.turn, late.request, late.allowed_nodes)
@@ -242,16 +243,16 @@ class FairShareCycle:
 
     def _reject_late(self, late: _Late) -> None:
         fair = self.accounts.within_share(late.turn.queue, late.turn.amounts)
-        reservable = self.builder.reservation.retry_at(late.turn.candidate)
-        soonest = min(
-            self.preemption.retry_for(late.turn.candidate.spec.source),
-            inf if reservable is None else reservable,
+        candidate = late.turn.candidate
+        retry_at = earliest(
+            self.builder.reservation.retry_at(candidate),
+            self.preemption.retry_for(candidate.spec.source),
+            candidate.paused_until,
         )
-        retry_at = soonest if soonest < inf else None
         reserved_nodes = self._reserve(late.turn, late.request)
         wakeups = self._wakeups(late, fair)
         if late.excess is not None:
-            minimum = late.turn.candidate.spec.minimum
+            minimum = candidate.spec.minimum
             rejection = Rejection(
                 RejectionReason.OVER_LIMIT, minimum, excess=late.excess, retry_at=retry_at, wakeups=wakeups
             )
@@ -264,6 +265,8 @@ class FairShareCycle:
         )
         if not wakeups:
             outcome = PreemptionSearchOutcome.NOT_ALLOWED
+        elif candidate.paused_until is not None:
+            outcome = PreemptionSearchOutcome.PAUSED
         lacking = self.builder.lacks(late.request, late.allowed_nodes)
         rejection = rejection_for(lacking, late.request, late.result)
         rejection = replace(rejection, preemption=outcome, retry_at=retry_at, wakeups=wakeups)

@@ -14,6 +14,7 @@ from bayplan.model.rejection import PreemptionSearchOutcome
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.scheduling.attempt.gang import AttemptRequest
 from bayplan.scheduling.attempt.nominations import priority_of
+from bayplan.scheduling.attempt.rejection import earliest
 from bayplan.scheduling.fair_share.accounts import Accounts, Ratio, Use, share_ratio
 from bayplan.scheduling.fair_share.consolidation import Consolidation
 from bayplan.scheduling.fair_share.order import FairTurn
@@ -106,12 +107,13 @@ class FairPreemptionSearch:
         if self._victim_pool is not None:
             self._victim_pool.drop(gang)
 
-    def retry_for(self, gang: Ref) -> float:
+    def retry_for(self, gang: Ref) -> float | None:
         """When to try again a gang without victims: what got capacity in this cycle may be moved then."""
+        retry_at = self.retry_at if self.retry_at < inf else None
         specs = (self.snapshot.specs.get(other) for other in self.protected if other != gang)
         if any(spec is not None and not spec.non_preemptible for spec in specs):
-            return min(self.retry_at, self.now + RETRY_SECONDS)
-        return self.retry_at
+            return earliest(retry_at, self.now + RETRY_SECONDS)
+        return retry_at
 
     @property
     def victim_pool(self) -> FairVictimPool:

@@ -45,6 +45,8 @@ class PreemptionSearch:
         waiting_result = self.wait_for_terminating(request, allowed_nodes, placed_rows)
         if waiting_result is not None:
             return waiting_result
+        if request.candidate.paused_until is not None:
+            return PreemptionResult(PreemptionSearchOutcome.PAUSED)
         nodes = self._nodes(priority)
         if request.is_single_pod:
             if not nodes.units or nodes.units[-1].priority >= priority:
@@ -81,7 +83,7 @@ class PreemptionSearch:
         self, request: AttemptRequest, allowed_nodes: Bools | None
     ) -> PreemptionResult | None:
         """Preempt surplus pods of the gang itself for those that its minimum lacks."""
-        if not self.profile.preemption:
+        if not self.profile.preemption or request.candidate.paused_until is not None:
             return None
         lacking = replace(request, extra=0)
 

@@ -21,6 +21,8 @@ Object = dict[str, Any]
 List = Callable[[str], Sequence[Object]]
 OVER = ("Succeeded", "Failed")
 PARTIAL_SECONDS = 180.0
+PACE_SECONDS = 600.0
+PACE_MAX = 9  # three preemptions at once, then after 10, 20, 40, 80, 160 and 300 s
 
 
 @dataclass(slots=True)
@@ -155,6 +157,25 @@ def check_whole_gangs(plan: Plan, state: SchedulingState) -> Iterator[str]:
         pending = len(state.pending(ref))
         if count != pending:
             yield f"gang {ref.name} would start {count} of {pending} pods"
+
+
+@dataclass(slots=True)
+class PreemptionPace:
+    """How often each gang preempts pods without getting a node, in the life of one process."""
+
+    preempted: dict[Ref, list[float]] = field(default_factory=dict)  # when, since it got a node
+
+    def check(self, plan: Plan, now: float) -> Iterator[str]:
+        """A gang that preempts again and again, without getting a node, pauses."""
+        for action in plan.actions:
+            if isinstance(action, Bind):
+                self.preempted.pop(action.gang, None)
+        by = {one.by: None for one in plan.actions if isinstance(one, PreemptPod) and not one.undoes}
+        for gang in by:
+            times = [when for when in self.preempted.get(gang, ()) if when > now - PACE_SECONDS]
+            self.preempted[gang] = [*times, now]
+            if len(times) == PACE_MAX:
+                yield f"{gang.name} preempts for the {PACE_MAX + 1}th time in {now - times[0]:.0f} s"
 
 
 def check_no_gang_is_bound_and_preempted(plan: Plan) -> Iterator[str]:

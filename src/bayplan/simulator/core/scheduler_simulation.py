@@ -53,9 +53,16 @@ class SchedulerSimulation(SimulationRun):
         return True
 
     def load_fresh(self, fresh: SchedulerController) -> CycleInput | None:
-        """Load a fresh scheduler from the API, with the same backfill reservation; return its input."""
+        """Load a fresh scheduler from the API; return its input.
+
+        It has the same backfill reservation, and for the same gangs no pods are preempted for a while.
+        """
         Loop(EmbeddedBackend(self.store), (fresh,), NullJournal()).apply_events(self.now)
         fresh.state.gangs.reserved = self.scheduler.state.gangs.reserved
+        states = self.scheduler.state.store.gang_states
+        for ref, gang in fresh.state.store.gang_states.items():
+            if (paused := states.get(ref)) is not None:
+                gang.paused_until = paused.paused_until
         return fresh.snapshot(self.now)
 
     def would_do(self, fresh: SchedulerController, view: CycleInput | None) -> Iterator[Bind | PreemptPod]:

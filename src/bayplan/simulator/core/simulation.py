@@ -22,7 +22,7 @@ from bayplan.model.plan import Plan
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import CYCLES_MAX, Loop
-from bayplan.simulator.core.checkers import check_no_gang_is_bound_and_preempted
+from bayplan.simulator.core.checkers import PreemptionPace, check_no_gang_is_bound_and_preempted
 from bayplan.simulator.core.coverage import note_change, note_plan
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import LISTED, PLAIN_NODES, new_simulated_store
@@ -71,6 +71,7 @@ class SimulationRun(ABC):
         self.busy = True
         self.waits = False  # for the outcome of a write, which may have changed nothing
         self._cycle_dice = Random(f"cycles {seed}")
+        self.preemption_pace = PreemptionPace()
         self.error_injection: ErrorInjection | None = None
         self.contain_errors = True
 
@@ -118,6 +119,7 @@ class SimulationRun(ABC):
     def start(self) -> None:
         """Start the process anew, with no state but that of the API."""
         self.backend, self.loop = self.new_process(self.controllers())
+        self.preemption_pace = PreemptionPace()
         self.due = self.started_at = self.now
 
     def act(self) -> None:
@@ -235,6 +237,7 @@ class SimulationRun(ABC):
     def _on_plan(self, plan: Plan) -> None:
         note_plan(self.report.reached, plan)
         self._add_violations(check_no_gang_is_bound_and_preempted(plan))
+        self._add_violations(self.preemption_pace.check(plan, self.now))
         self._add_violations(self.check_plan(plan))
 
     def _on_change(self, _: ObjectStorage, storage: str, change: StoreChange) -> None:

@@ -15,6 +15,10 @@ PodSetRank = tuple[str, int]
 """A pod set and a rank in it."""
 NO_RANK: PodSetRank = ("", 0)
 
+FRUITLESS_MAX = 3  # preemptions in a row for a gang that gets no node; it pauses from then on
+PAUSE_FIRST = 10.0  # it pauses for so many seconds, and for twice as long each time
+PAUSE_MAX = 300.0
+
 
 class MemberState(StrEnum):
     """State of a pod in its gang."""
@@ -110,6 +114,8 @@ class GangState:
         default_factory=dict
     )  # bind writes with unknown result, since when
     victims: dict[PodKey, None] = field(default_factory=dict)  # pods being preempted for it
+    fruitless: int = 0  # plans that preempt pods for it, since one of its pods got a node
+    paused_until: float = float("-inf")  # no pod is preempted for it before
     bind_failed_at: float | None = None  # when a bind failed
     changed: bool = False  # it changed while its pods were being bound
     remaining: Rejection | None = None  # why some pods stay pending while others are bound
@@ -170,6 +176,21 @@ class GangState:
             self.binding[key] = None
             if key in before.unconfirmed:
                 self.unconfirmed[key] = before.unconfirmed[key]
+
+    def note_preemption(self, now: float) -> None:
+        """A plan preempts pods for it. After several in a row that got it no node, it pauses.
+
+        Its own preemptions may be why it does not fit: pods with affinity to the victims have to follow
+        them, for example. Nothing else would end that.
+        """
+        self.fruitless += 1
+        if self.fruitless >= FRUITLESS_MAX:
+            seconds = PAUSE_FIRST * 2.0 ** min(self.fruitless - FRUITLESS_MAX, 10)
+            self.paused_until = now + min(seconds, PAUSE_MAX)
+
+    def note_bind(self) -> None:
+        """A pod of it gets a node: preemptions are of use."""
+        self.fruitless, self.paused_until = 0, float("-inf")
 
     def remove(self, key: PodKey) -> None:
         """A pod was deleted, or belongs to another gang."""

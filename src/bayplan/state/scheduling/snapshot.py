@@ -41,6 +41,7 @@ class SchedulingCandidate:
     stale: bool = False  # partially bound for too long
     since: float = 0.0  # pending since
     topology: str = ""  # whose levels its tree names; key of `SchedulingSnapshot.supplies`
+    paused_until: float | None = None  # no pod is preempted for it before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,6 +173,7 @@ class SnapshotBuilder:
             stale,
             entry.since,
             self._topology_of(spec, spec.tree) if spec.tree is not None else FLAT.name,
+            gang.paused_until if gang.paused_until > now else None,
         )
 
     def _levels_above_hosts(self) -> tuple[str, ...]:

@@ -118,6 +118,7 @@ class SchedulingState:
         """Assume the plan until its writes end or the API shows something else."""
         reports: dict[Ref, ReportUnschedulable] = {}
         acted: dict[Ref, None] = {}
+        preempting: dict[Ref, None] = {}
         for action in plan.actions:
             match action:
                 case Bind(ref, pod, node):
@@ -126,6 +127,8 @@ class SchedulingState:
                     self._assume_nomination(pod, node)
                 case PreemptPod(pod, ref):
                     self._assume_preempted(action)
+                    if not action.undoes:
+                        preempting[ref] = None
                 case ReportUnschedulable(ref):
                     reports[ref] = action
                 case MarkStarted(ref):
@@ -133,6 +136,9 @@ class SchedulingState:
                 case _:
                     continue
             acted[ref] = None
+        for ref in preempting:
+            if (gang := self.store.gang_states.get(ref)) is not None:
+                gang.note_preemption(now)
         for ref in acted:
             self.gangs.decided(ref, reports.get(ref), now)
         remaining = frozenset(plan.undecided)
@@ -147,6 +153,7 @@ class SchedulingState:
         if now is None or now.uid != pod.uid or not now.pending or gang is None:
             return
         gang.binding[pod.key] = None
+        gang.note_bind()
         gang.unconfirmed.pop(pod.key, None)
         self.store.assume_bound(now, action.node, action.devices)
 

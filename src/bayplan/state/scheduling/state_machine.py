@@ -300,7 +300,8 @@ class GangStateMachine:
         """
         waiting = self.store.pending(gang.ref)
         keeps = self.reserved is not None and self.reserved[0] == gang.ref
-        if not gang.single or not waiting or waiting[0].key in self.store.nominations or keeps:
+        differs = keeps or gang.paused_until > self._now
+        if not gang.single or not waiting or waiting[0].key in self.store.nominations or differs:
             return gang.ref
         wants = waiting[0].spec
         return self.store.index.signature(wants.signature), wants.priority, wants.preempts

@@ -13,6 +13,7 @@ NO_NODES = "no nodes available to schedule pods"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NO_HELP = "Preemption is not helpful for scheduling"
 NEVER_PREEMPTS = "not eligible due to preemptionPolicy=Never."
+PAUSED = "paused for up to five minutes, because several in a row got it no node."
 NO_CLAIMS = "no new claims to deallocate"
 
 _REASONS = {

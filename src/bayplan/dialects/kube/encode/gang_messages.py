@@ -17,6 +17,7 @@ from bayplan.dialects.kube.encode.filter_messages import (
     NO_CLAIMS,
     NO_HELP,
     NO_VICTIMS,
+    PAUSED,
     node_reason,
     preemption_message,
     unavailable,
@@ -203,6 +204,8 @@ def _preemption_result(why: Rejection) -> str:
         return ""
     if why.preemption is PreemptionSearchOutcome.NOT_ALLOWED:
         return f"{NO_CLAIMS}, preemption: {NEVER_PREEMPTS}"
+    if why.preemption is PreemptionSearchOutcome.PAUSED:
+        return f"{NO_CLAIMS}, preemption: {PAUSED}"
     helpful = unfit.preemptible_nodes if why.preemption is PreemptionSearchOutcome.NO_CANDIDATES else 0
     counts = {NO_VICTIMS: helpful, NO_HELP: unfit.nodes - helpful}
     reasons = {text: count for text, count in counts.items() if count}

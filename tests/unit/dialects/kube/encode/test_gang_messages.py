@@ -65,6 +65,11 @@ def test_the_pods_of_an_incomplete_gang_are_counted() -> None:
             PreemptionSearchOutcome.NOT_ALLOWED,
             " no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.",
         ),
+        (
+            PreemptionSearchOutcome.PAUSED,
+            " no new claims to deallocate, preemption: paused for up to five minutes, because several in a"
+            " row got it no node.",
+        ),
         (PreemptionSearchOutcome.NOT_SEARCHED, ""),
     ],
 )
