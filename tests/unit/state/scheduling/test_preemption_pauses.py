@@ -65,8 +65,8 @@ def test_a_gang_that_got_no_node_several_times_pauses_longer_each_time(
     state, now, rank = exhausted(*queues), NOW, 100
     for pause in (PAUSE_FIRST, 2 * PAUSE_FIRST, 4 * PAUSE_FIRST):
         assert not preempts(state, now, rank), "it pauses, whatever happens"
-        (rejected,) = refusals(step(state, now)) or [None]
-        assert rejected is None or rejected.rejection.preemption is PreemptionSearchOutcome.PAUSED
+        for refused in refusals(step(state, now)):
+            assert refused.rejection.preemption is PreemptionSearchOutcome.PAUSED
         assert place_of(state, "high") is EntryState.UNSCHEDULABLE
         now += pause
         assert state.next_due(now) <= now, "time alone wakes it"
