@@ -10,17 +10,27 @@ from pathlib import Path
 
 from tools.controlplane.build import build
 from tools.controlplane.cluster import Cluster, down, load
-from tools.controlplane.pin import pin_addons, pin_helm, pin_kubernetes, pin_kueue, pin_promtool
+from tools.controlplane.pin import (
+    pin_addons,
+    pin_helm,
+    pin_kai,
+    pin_kubernetes,
+    pin_kueue,
+    pin_promtool,
+    pin_volcano,
+)
 from tools.controlplane.plan import (
     ADDONS_MODULE,
     DEFAULT_KUBE,
     HELM,
     HELM_MODULE,
+    KAI_MODULE,
     KUEUE_MODULE,
     NEEDED,
     PROMTOOL,
     PROMTOOL_MODULE,
     SCHEDULER,
+    VOLCANO_MODULE,
     Trouble,
     default_state,
 )
@@ -88,6 +98,8 @@ def _pin(given: argparse.Namespace) -> int:
         HELM_MODULE: pin_helm,
         PROMTOOL_MODULE: pin_promtool,
         KUEUE_MODULE: pin_kueue,
+        KAI_MODULE: pin_kai,
+        VOLCANO_MODULE: pin_volcano,
     }.get(given.version)
     sys.stdout.write(f"{pin_kubernetes(given.version) if pinned is None else pinned()}\n")
     return 0

@@ -1,4 +1,4 @@
-"""Write the Go module files that pin Kubernetes, the add-ons, Helm, promtool or Kueue, to be committed."""
+"""Write the Go module files that pin Kubernetes, the add-ons, Helm, promtool or a peer, to be committed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from tools.controlplane.plan import (
     HELM,
     HELM_MODULE,
     HELM_VERSION,
+    KAI,
+    KAI_BINDER,
+    KAI_MODULE,
+    KAI_VERSION,
     KUEUE,
     KUEUE_MODULE,
     KUEUE_VERSION,
@@ -25,6 +29,9 @@ from tools.controlplane.plan import (
     PROMTOOL_MODULE,
     SCHEDULER,
     Program,
+    VOLCANO,
+    VOLCANO_MODULE,
+    VOLCANO_VERSION,
     Trouble,
 )
 
@@ -83,8 +90,22 @@ def pin_promtool() -> Path:
 
 
 def pin_kueue() -> Path:
-    """Pin the manager of Kueue, with the modules that it replaces."""
-    module = f"sigs.k8s.io/kueue@{KUEUE_VERSION}"
+    """Pin the manager of Kueue."""
+    return _pin_peer(f"sigs.k8s.io/kueue@{KUEUE_VERSION}", KUEUE_MODULE, KUEUE)
+
+
+def pin_kai() -> Path:
+    """Pin the scheduler of KAI and the program that binds for it."""
+    return _pin_peer(f"github.com/NVIDIA/KAI-scheduler@{KAI_VERSION}", KAI_MODULE, KAI, KAI_BINDER)
+
+
+def pin_volcano() -> Path:
+    """Pin the scheduler of Volcano."""
+    return _pin_peer(f"volcano.sh/volcano@{VOLCANO_VERSION}", VOLCANO_MODULE, VOLCANO)
+
+
+def _pin_peer(module: str, name: str, *programs: Program) -> Path:
+    """Pin programs of another project, with the modules that it replaces."""
     downloaded = _go_json("mod", "download", "-json", module)
     upstream = _go_json("mod", "edit", "-json", downloaded["GoMod"])
     edits = [f"-go={upstream['Go']}", f"-require={module}"]
@@ -93,9 +114,9 @@ def pin_kueue() -> Path:
         for line in upstream["Replace"] or ()
         if line["New"].get("Version")
     ]
-    # The public checksum database does not know every library that Kueue uses; Kueue's own checksums do.
+    # The public checksum database does not know every library that they use; their own checksums do.
     known = Path(downloaded["Dir"], "go.sum").read_text()
-    return _write(KUEUE_MODULE, edits, [KUEUE], known)
+    return _write(name, edits, list(programs), known)
 
 
 def _write(name: str, edits: list[str], programs: list[Program], checksums: str = "") -> Path:

@@ -13,6 +13,8 @@ ADDONS_MODULE = "addons"
 HELM_MODULE = "helm"
 PROMTOOL_MODULE = "promtool"
 KUEUE_MODULE = "kueue"
+KAI_MODULE = "kai"
+VOLCANO_MODULE = "volcano"
 
 
 class Trouble(Exception):
@@ -51,7 +53,10 @@ PROMTOOL = Program(
 """Without the clients of clouds that Prometheus can discover targets with: rules need none of them."""
 
 KUEUE = Program("kueue", "sigs.k8s.io/kueue/cmd/kueue", KUEUE_MODULE)
-"""A peer, for benchmarks only."""
+KAI = Program("kai-scheduler", "github.com/NVIDIA/KAI-scheduler/cmd/scheduler", KAI_MODULE)
+KAI_BINDER = Program("kai-binder", "github.com/NVIDIA/KAI-scheduler/cmd/binder", KAI_MODULE)
+VOLCANO = Program("vc-scheduler", "volcano.sh/volcano/cmd/scheduler", VOLCANO_MODULE)
+"""Peers, for benchmarks only."""
 
 NEEDED = (ETCD, APISERVER, CONTROLLERS, KUBECTL, KWOK, JOBSET)
 """In the order in which they are built."""
@@ -60,6 +65,8 @@ ADDON_VERSIONS = {"sigs.k8s.io/kwok": "v0.8.0", "sigs.k8s.io/jobset": "v0.12.0"}
 HELM_VERSION = "v3.19.5"
 """Of those that need no newer libraries than the default Kubernetes: what that one compiled is used again."""
 KUEUE_VERSION = "v0.19.2"
+KAI_VERSION, VOLCANO_VERSION = "v0.12.0", "v1.10.0"
+"""The newest ones that the Go module proxy has."""
 PROMETHEUS_VERSION = "v0.313.5"
 """Prometheus 3.13.5; its Go module counts from 0."""
 

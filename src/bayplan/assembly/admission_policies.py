@@ -7,7 +7,7 @@ our roles write, so that a stolen token cannot change the workloads of other use
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bayplan.assembly.account_fields import HOLDING_POD, JOB_STATUS, JOBS, NODE, POD, POD_STATUS, VARIABLES
@@ -70,13 +70,14 @@ def policies(account: str, trusted: str, admission: bool) -> list[Object]:
         *_policy(
             PODS,
             [_rule("", "v1", ["pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"])],
-            [*_unless(others, _own_pods()), *(_unless(exempt, _protected()) if admission else ())],
+            {others: _own_pods()} | ({exempt: _protected()} if admission else {}),
+            frequent=True,
         ),
-        *_policy(OWN_JOBS, [*_job_resources()], _unless(others, _own_jobs())),
+        *_policy(OWN_JOBS, [*_job_resources()], {others: _own_jobs()}),
         *_policy(
             OWN_MOVES,
             [_rule("", "v1", ["nodes"]), _rule("", "v1", ["pods"], "CREATE")],
-            _unless(others, _moves()),
+            {others: _moves()},
         ),
     ]
 
@@ -170,13 +171,28 @@ def _value(obj: str, part: str) -> str:
     return f"(has({found}) && key in {found} ? [{found}[key]] : [])"
 
 
-def _policy(name: str, rules: Sequence[Object], validations: Sequence[Object]) -> Iterable[Object]:
-    """A policy and its binding."""
+def _policy(
+    name: str, rules: Sequence[Object], checks: Mapping[str, Sequence[Object]], *, frequent: bool = False
+) -> Iterable[Object]:
+    """A policy and its binding. Checks do not concern the requests for which their key holds, in CEL.
+
+    The API server copies the old and the new object for the validations of a policy, again for their
+    messages, and again for annotations of the audit log, which takes longer than to evaluate them; for match
+    conditions it copies them once. So with `frequent` requests the condition is that a check fails: only
+    requests that are refused are validated, to say which check it was.
+    """
+    validations = [
+        {**one, "expression": f"{exempt} || ({one['expression']})"}
+        for exempt, concerned in checks.items()
+        for one in concerned
+    ]
     spec: Object = {
         "failurePolicy": "Fail",
         "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": list(rules)},
-        "validations": list(validations),
+        "validations": validations,
     }
+    if frequent:
+        spec["matchConditions"] = [{"name": "a-check-fails", "expression": _fails(checks)}]
     if any("variables." in one["expression"] for one in validations):
         spec["variables"] = [{"name": key, "expression": text} for key, text in VARIABLES.items()]
     yield {"apiVersion": API, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
@@ -185,14 +201,16 @@ def _policy(name: str, rules: Sequence[Object], validations: Sequence[Object]) -
     yield {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": bound}
 
 
-def _unless(exempt: str, checks: Iterable[Object]) -> list[Object]:
-    """Checks that do not concern the requests for which `exempt` holds, in CEL.
-
-    The API server copies the old and the new object once for all validations of a policy, and once more for
-    its match conditions, which takes longer than to evaluate them. Therefore there is one policy for pods,
-    and it has no match conditions.
-    """
-    return [{**one, "expression": f"{exempt} || ({one['expression']})"} for one in checks]
+def _fails(checks: Mapping[str, Sequence[Object]]) -> str:
+    """CEL: one of the checks does not hold. Match conditions know no variables."""
+    passed = (
+        f"({exempt} || {' && '.join('(' + one['expression'] + ')' for one in concerned)})"
+        for exempt, concerned in checks.items()
+    )
+    condition = f"!({' && '.join(passed)})"
+    for key, text in VARIABLES.items():
+        condition = condition.replace(f"variables.{key}", text)
+    return condition
 
 
 def _rule(group: str, version: str, resources: list[str], operation: str = "UPDATE") -> Object:

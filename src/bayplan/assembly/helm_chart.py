@@ -22,7 +22,7 @@ from bayplan.assembly.tunables import chart_parts
 from bayplan.backends.crds import is_of_groups
 
 PLACEHOLDERS = InstallSettings(
-    namespace="{{ .Release.Namespace }}",
+    namespace="{{.Release.Namespace}}",  # without spaces, where lines would be folded
     image="@image@",
     roles=ALL_ROLES,
     replicas="{{ .Values.replicas }}",
@@ -57,6 +57,7 @@ LITERAL = {
     ),
     "'{{ .Values.replicas }}'": "{{ .Values.replicas }}",
     "'{{ .Values.config | toJson }}'": "{{ .Values.config | toJson }}",
+    "{{.Release.Namespace}}": "{{ .Release.Namespace }}",
     "@trusted@": "{{ .Values.trustedGroups | toJson }}",
     "'@metrics-peers@'": (
         '[{"namespaceSelector": {{ if .Values.networkPolicy.metricsFrom }}{"matchExpressions": [{"key": '

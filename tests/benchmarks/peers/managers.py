@@ -199,13 +199,14 @@ def _webhooks(source: Path, cluster: Cluster, url: str) -> Iterator[Object]:
 def _started(name: str, command: list[str], log: Path, ready: str) -> Iterator[Manager]:
     process = processes.start(name, command, log, os.environ, dies_with_us=True)
     try:
-        processes.wait_until(lambda: _answers(ready), process, 120)
+        processes.wait_until(lambda: answers(ready), process, 120)
         yield Manager(name, (process.pid,))
     finally:
         processes.stop(process)
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether a GET is answered with 200."""
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
             return bool(answer.status == 200)
