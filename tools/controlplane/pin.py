@@ -28,10 +28,10 @@ from tools.controlplane.plan import (
     PROMTOOL,
     PROMTOOL_MODULE,
     SCHEDULER,
-    Program,
     VOLCANO,
     VOLCANO_MODULE,
     VOLCANO_VERSION,
+    Program,
     Trouble,
 )
 

@@ -153,8 +153,8 @@ def _queue(name: str, parent: str = "") -> Object:
 
 PEERS = {
     "kai-scheduler": Peer(
-        "kai-scheduler", (KAI, KAI_BINDER), "github.com/NVIDIA/KAI-scheduler", "deployments/kai-scheduler/crds",
-        KAI_API, KAI_API, (_queue("all"), _queue(QUEUE, "all")), _kai,
+        "kai-scheduler", (KAI, KAI_BINDER), "github.com/NVIDIA/KAI-scheduler",
+        "deployments/kai-scheduler/crds", KAI_API, KAI_API, (_queue("all"), _queue(QUEUE, "all")), _kai,
     ),
     "volcano": Peer(
         "volcano", (VOLCANO,), "volcano.sh/volcano", "installer/helm/chart/volcano/crd/bases",

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,8 @@ def main() -> int:
         print(f"Skipped: {reason}")
         return 0
     build(kube, wanted)
-    print(f"KAI {KAI_VERSION}, Volcano {VOLCANO_VERSION} and Bayplan on Kubernetes {kube}, {os.cpu_count()} cores")
+    versions = f"KAI {KAI_VERSION}, Volcano {VOLCANO_VERSION} and Bayplan on Kubernetes {kube}"
+    print(f"{versions}, {os.cpu_count()} cores", flush=True)
     good = True
     for peer in peers:
         with tempfile.TemporaryDirectory() as name, open(os.devnull, "w") as nowhere:  # noqa: PTH123
@@ -73,7 +74,8 @@ def main() -> int:
                 define(cluster, peer)
                 furnish(cluster, wishes.nodes // wishes.shrink)
                 for load, (gangs, size) in LOADS.items():
-                    good &= _beside(cluster, folder, peer, load, (gangs, size // wishes.shrink), wishes.rounds)
+                    shape = gangs, size // wishes.shrink
+                    good &= _beside(cluster, folder, peer, load, shape, wishes.rounds)
     print(f"load of the machine {os.getloadavg()[0]:.1f}")
     return 0 if good else 1
 
@@ -88,15 +90,16 @@ def _beside(
             outcomes.append(_run(cluster, folder, peer, who, *shape))
             _print(outcomes[-1])
     ours, theirs = ([one for one in outcomes if (one.scheduler == BAYPLAN) is mine] for mine in (True, False))
-    cpu = _middle([one.cpu for one in ours]) / max(_middle([one.cpu for one in theirs]), 0.01)
-    served = _middle([one.server_cpu for one in ours]) / _middle([one.server_cpu for one in theirs])
-    rate = _middle([one.pods / one.last for one in ours]) / _middle([one.pods / one.last for one in theirs])
-    print(f"    rate {rate:.2f} ×, scheduler CPU {cpu:.2f} ×, API server and etcd CPU {served:.2f} ×", flush=True)
+    rate = _ratio(ours, theirs, lambda one: one.pods / one.last)
+    cpu, served = _ratio(ours, theirs, lambda one: one.cpu), _ratio(ours, theirs, lambda one: one.server_cpu)
+    print(f"    rate {rate:.2f} ×, scheduler CPU {cpu:.2f} ×, API server and etcd {served:.2f} ×", flush=True)
     return not any(one.partial or one.overbooked for one in ours)
 
 
-def _middle(values: Sequence[float]) -> float:
-    return statistics.median(values)
+def _ratio(ours: Sequence[Outcome], theirs: Sequence[Outcome], figure: Callable[[Outcome], float]) -> float:
+    """Of the medians."""
+    mine, other = (statistics.median(map(figure, one)) for one in (ours, theirs))
+    return mine / max(other, 0.01)
 
 
 def _run(cluster: Cluster, folder: Path, peer: Peer, who: str, gangs: int, size: int) -> Outcome:
@@ -104,7 +107,8 @@ def _run(cluster: Cluster, folder: Path, peer: Peer, who: str, gangs: int, size:
     access, api = load_access(cluster.kubeconfig), peer.ours if who == BAYPLAN else peer.api
     names = [f"g{number}" for number in range(gangs)]
     members = {f"{gang}-{at}": gang for gang in names for at in range(size)}
-    with (bayplan if who == BAYPLAN else peer.start)(cluster, folder) as running, watching(cluster) as watcher:
+    started = bayplan if who == BAYPLAN else peer.start
+    with started(cluster, folder) as running, watching(cluster) as watcher:
         ask_all(access, [("POST", PODS, api.pod(name, who, gang)) for name, gang in members.items()])
         time.sleep(SETTLE_SECONDS)
         cpu, served = running.cpu(), server_cpu(cluster)
