@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.peers`: what users wait for, with Kueue's manager and with Bayplan.
+"""`python -m tests.benchmarks.peers`: what users wait for, with Kueue, kube-scheduler, KAI, Volcano, and Bayplan.
 
 Each run has a control plane of its own; managers take turns, the other one first in every other round. A run
 is refused if the states that were seen book a node or a quota twice. Loads without preemption also have
@@ -26,6 +26,9 @@ from tools.controlplane.start import control_plane
 
 BINDING = "f"
 """Gangs bound beside kube-scheduler, which Kueue leaves to it: `make bench-gang`."""
+SCHEDULERS = "g"
+"""Gangs bound beside the schedulers of KAI and Volcano."""
+BESIDE = {BINDING: "tests.benchmarks.gang", SCHEDULERS: "tests.benchmarks.peers.schedulers"}
 WITHOUT_BARE = ("e",)  # a bare loop preempts nothing
 HEAD = ("manager", "rate/s", "p50 s", "p99 s", "last s", "CPU s", "API CPU s", "MB", "evicted")
 
@@ -33,7 +36,7 @@ HEAD = ("manager", "rate/s", "p50 s", "p99 s", "last s", "CPU s", "API CPU s", "
 def main() -> int:
     """Measure, print ratios, and say whether anything was booked twice."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
-    loads = [*LOADS, BINDING]
+    loads = [*LOADS, *BESIDE]
     parser.add_argument("--only", nargs="+", choices=loads, default=loads, help="these loads")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each manager (default %(default)s)")
     parser.add_argument("--manager", choices=(BAYPLAN, PEER, BARE), help="only this one, to profile it")
@@ -49,7 +52,7 @@ def main() -> int:
     build(kube, (*NEEDED, KUEUE))
     print(f"Kueue {KUEUE_VERSION} and Bayplan on Kubernetes {kube}, {os.cpu_count()} cores", flush=True)
     found: list[Outcome] = []
-    for name in [name for name in wishes.only if name != BINDING]:
+    for name in [name for name in wishes.only if name not in BESIDE]:
         load = LOADS[name](wishes.shrink)
         print(f"\n{name}: {load.told}\n" + "".join(f"{one:>11}" for one in HEAD), flush=True)
         outcomes = []
@@ -65,10 +68,10 @@ def main() -> int:
     if wishes.json:
         wishes.json.parent.mkdir(parents=True, exist_ok=True)
         wishes.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
-    beside = [sys.executable, "-m", "tests.benchmarks.gang"]
-    bound = subprocess.run(beside, check=False).returncode if BINDING in wishes.only else 0
+    modules = [module for name, module in BESIDE.items() if name in wishes.only]
+    codes = [subprocess.run([sys.executable, "-m", one], check=False).returncode for one in modules]
     print(f"load of the machine {os.getloadavg()[0]:.1f}")
-    return 1 if any(one.violations for one in found) else bound
+    return 1 if any(one.violations for one in found) or any(codes) else 0
 
 
 def _run(kube: str, manager: str, load: Load) -> Outcome:

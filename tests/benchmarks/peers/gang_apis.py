@@ -79,15 +79,15 @@ def bayplan(cluster: Cluster, folder: Path) -> Iterator[Manager]:
 @contextmanager
 def _kai(cluster: Cluster, folder: Path) -> Iterator[Manager]:
     """The scheduler of KAI with its default configuration, and the program that binds for it."""
-    metrics, probes = free_address(), free_address()
+    metrics = free_address()
     scheduler = [f"--listen-address={metrics}", "--plugin-server-port=-1"]  # on no other interface
-    binder = ["--metrics-bind-address=0", f"--health-probe-bind-address={probes}"]
+    binder = ["--metrics-bind-address=0", "--health-probe-bind-address=0"]
     limits = [f"--qps={QPS}", f"--burst={QPS}"]
     with ExitStack() as stack:
         start = partial(_start, stack, cluster, folder)
         pids = (
-            start(KAI, [*scheduler, *limits], f"http://{metrics}/metrics"),
-            start(KAI_BINDER, [*binder, *limits], f"http://{probes}/healthz"),
+            start(KAI, [*scheduler, *limits], lambda: answers(f"http://{metrics}/metrics")),
+            start(KAI_BINDER, [*binder, *limits], lambda: _says(folder, KAI_BINDER, "Starting workers", 2)),
         )
         yield Manager("kai", pids)
 
@@ -100,21 +100,33 @@ def _volcano(cluster: Cluster, folder: Path) -> Iterator[Manager]:
     options += [f"--kubeconfig={cluster.kubeconfig}", f"--cache-dump-dir={folder}"]
     options += [f"--kube-api-qps={QPS}", f"--kube-api-burst={QPS}"]
     with ExitStack() as stack:
-        pid = _start(stack, cluster, folder, VOLCANO, options, f"http://{probes}/healthz")
+        pid = _start(stack, cluster, folder, VOLCANO, options, lambda: answers(f"http://{probes}/healthz"))
         until(lambda: "default" in cluster.kubectl("get", "queues.scheduling.volcano.sh"), "default queue")
         yield Manager("volcano", (pid,))
 
 
 def _start(
-    stack: ExitStack, cluster: Cluster, folder: Path, program: Program, options: list[str], ready: str
+    stack: ExitStack,
+    cluster: Cluster,
+    folder: Path,
+    program: Program,
+    options: list[str],
+    ready: Callable[[], bool],
 ) -> int:
     path = build(cluster.kube, (program,))[program.name]
     environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "DEBUG_SOCKET_DIR": str(folder)}
     log = folder / f"{program.name}.log"
+    log.unlink(missing_ok=True)
     process = processes.start(program.name, [str(path), *options], log, environment, dies_with_us=True)
     stack.callback(processes.stop, process)
-    processes.wait_until(partial(answers, ready), process, 120)
+    processes.wait_until(ready, process, 120)
     return process.pid
+
+
+def _says(folder: Path, program: Program, words: str, times: int) -> bool:
+    """Whether the log of a program has these words that often."""
+    log = folder / f"{program.name}.log"
+    return log.exists() and log.read_text().count(words) >= times
 
 
 # ── gangs in each API ──────────────────────────────────────────────────────────────────────────────

@@ -87,7 +87,11 @@ def _beside(
     outcomes = []
     for number in range(rounds):
         for who in (BAYPLAN, peer.name) if number % 2 else (peer.name, BAYPLAN):
-            outcomes.append(_run(cluster, folder, peer, who, *shape))
+            # What a scheduler left behind of earlier pods must not concern later ones: no name is used twice.
+            run = f"{shape[0]}-{number}-{who}"
+            outcomes.append(
+                _run(cluster, folder, peer, who, [f"g{n}-{run}" for n in range(shape[0])], shape[1])
+            )
             _print(outcomes[-1])
     ours, theirs = ([one for one in outcomes if (one.scheduler == BAYPLAN) is mine] for mine in (True, False))
     rate = _ratio(ours, theirs, lambda one: one.pods / one.last)
@@ -102,10 +106,9 @@ def _ratio(ours: Sequence[Outcome], theirs: Sequence[Outcome], figure: Callable[
     return mine / max(other, 0.01)
 
 
-def _run(cluster: Cluster, folder: Path, peer: Peer, who: str, gangs: int, size: int) -> Outcome:
+def _run(cluster: Cluster, folder: Path, peer: Peer, who: str, names: Sequence[str], size: int) -> Outcome:
     """Pods first; the clock runs from the moment their gangs are made."""
     access, api = load_access(cluster.kubeconfig), peer.ours if who == BAYPLAN else peer.api
-    names = [f"g{number}" for number in range(gangs)]
     members = {f"{gang}-{at}": gang for gang in names for at in range(size)}
     started = bayplan if who == BAYPLAN else peer.start
     with started(cluster, folder) as running, watching(cluster) as watcher:
@@ -113,7 +116,7 @@ def _run(cluster: Cluster, folder: Path, peer: Peer, who: str, gangs: int, size:
         time.sleep(SETTLE_SECONDS)
         cpu, served = running.cpu(), server_cpu(cluster)
         watcher.set_clock()
-        ask_all(access, [("POST", api.path, api.gang(name, size)) for name in names], gangs)
+        ask_all(access, [("POST", api.path, api.gang(name, size)) for name in names], len(names))
         watcher.until(lambda seen: len(seen.bound.keys() & members.keys()) == len(members), PATIENCE)
         time.sleep(QUIET_SECONDS)  # events come after the binds: they are part of the cost
         cpu, served = running.cpu() - cpu, server_cpu(cluster) - served
