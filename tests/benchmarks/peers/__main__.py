@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.peers`: what users wait for, with Kueue, kube-scheduler, KAI, Volcano, and Bayplan.
+"""`python -m tests.benchmarks.peers`: what users wait for, with other managers and with Bayplan.
 
 Each run has a control plane of its own; managers take turns, the other one first in every other round. A run
 is refused if the states that were seen book a node or a quota twice. Loads without preemption also have
