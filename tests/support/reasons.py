@@ -32,6 +32,7 @@ _BINDING_ONLY = frozenset(
         RejectionReason.PREEMPTING,
         RejectionReason.RESERVED,
         RejectionReason.NODE_TAKEN,
+        RejectionReason.HELD_BACK,
         RejectionReason.UNDONE,
     }
 )

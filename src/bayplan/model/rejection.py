@@ -45,6 +45,7 @@ class RejectionReason(StrEnum):
     PREEMPTING = "preempting"  # victims are terminating
     RESERVED = "reserved"  # it would fit, but a gang that is pending longer has reserved the nodes
     NODE_TAKEN = "node_taken"  # other pods were bound to the node `about`, where it has a slot
+    HELD_BACK = "held_back"  # `about`, of higher priority, waits for victims and needs such pods elsewhere
     UNDONE = "undone"  # it could not start as a whole, and its partial start was undone
 
     @property

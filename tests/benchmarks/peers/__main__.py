@@ -86,10 +86,17 @@ def _print(one: Outcome) -> None:
     cells = [f"{rate:.1f}", f"{one.p50:.2f}", f"{one.p99:.2f}", f"{one.seconds:.1f}"]
     cells += [f"{one.manager_cpu:.1f}", f"{one.server_cpu:.1f}", f"{one.megabytes:.0f}", str(one.evictions)]
     print("".join(f"{cell:>11}" for cell in (one.manager, *cells)), flush=True)
+    used = _each(one.manager_cpu, one), _each(one.server_cpu, one)
+    print(f"    CPU for each: {used[0]} of the manager, {used[1]} of API server and etcd", flush=True)
     told = ", ".join(f"{number:,} {what}" for what, number in list(one.writes.items())[:8])
     print(f"    writes: {told}", flush=True)
     for sentence in one.violations[:5]:
         print(f"    booked twice: {sentence}", flush=True)
+
+
+def _each(seconds: float, one: Outcome) -> str:
+    """For one gang that was admitted, or one pod of a Job."""
+    return f"{1000 * seconds / one.count:.1f} ms"
 
 
 def _ratios(outcomes: list[Outcome]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import json
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from bayplan.dialects.api import Ended, Happened, Kind, Verb, Write
 from bayplan.dialects.kueue.names import api_kinds
 from tests.benchmarks.gang_load import ask_all
 from tests.benchmarks.jobs_site import GatedPod
-from tests.benchmarks.peers.loads import NAMESPACE, Gang, Load
+from tests.benchmarks.peers.loads import GPU, HOST, LEVELS, NAMESPACE, Gang, Load
 from tests.benchmarks.peers.managers import BARE, MANAGERS, Manager, server_cpu
 from tests.benchmarks.peers.requests import without, writes_so_far
 from tests.benchmarks.watched_processes import until
@@ -275,7 +276,26 @@ def _jobs(cluster: Cluster, manager: Manager, load: Load) -> Outcome:
     finally:
         backend.close(0)
     waits = sorted(free.values())
+    found = booked_twice(cluster, load.nodes) if manager.name != BARE else []  # it does not look at capacity
     return Outcome(
         manager.name, load.name, waits[-1], load.pods, statistics.median(waits),
-        waits[int(len(waits) * 0.99)], used, served, manager.peak_megabytes(), 0, writes,
+        waits[int(len(waits) * 0.99)], used, served, manager.peak_megabytes(), 0, writes, found,
     )  # fmt: skip
+
+
+def booked_twice(cluster: Cluster, nodes: Sequence[Object]) -> list[str]:
+    """The domains that pods without gates were sent to with more GPUs than there are; each asks for one."""
+    listed = cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", "bench=yes", "-o", "json")
+    room, sent = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for node in nodes:
+        labels, gpus = node["metadata"]["labels"], int(node["status"]["allocatable"][GPU])
+        room.update({(level, labels[level]): gpus for level in LEVELS})
+    wrong = []
+    for pod in json.loads(listed)["items"]:
+        selector = pod["spec"].get("nodeSelector") or {}
+        if HOST not in selector:
+            wrong.append(f"pod {pod['metadata']['name']} has no host")
+        sent.update((level, selector[level]) for level in LEVELS if level in selector)
+    wrong += [f"{domain} has {room[domain]} GPUs for {count}" for domain, count in sent.items()
+              if count > room[domain]]  # fmt: skip
+    return wrong

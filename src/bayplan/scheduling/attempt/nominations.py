@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.state.scheduling.single_pod import single_pod_ref
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
 NOWHERE = -1
@@ -27,6 +29,7 @@ class Nominations:
         self.nominated: dict[PodKey, tuple[Pod, int]] = {}
         self.in_overlay = 0
         self.claims = snapshot.claims
+        self.contested = snapshot.contested
         for pod, node in snapshot.claims.values():
             self.add(pod, node, CLAIMED)
         for pod, node in snapshot.nominations.values():
@@ -48,6 +51,33 @@ class Nominations:
             self.in_overlay += 1
         self.nominated[pod.key] = pod, row
         insort(self.order, entry)
+
+    def holding_back(self, pods: Iterable[Pod], priority: int) -> Ref | None:
+        """The gang of higher priority that these pods must not get ahead of, if there is one.
+
+        Several preemptions got it no node, and its required affinity or spread counts pods like these: bound
+        while its victims leave, they would again be why it does not fit.
+        """
+        if not self.contested:
+            return None
+        others = {pod.spec.signature: None for pod in pods}
+        for pod, _ in self.nominated.values():
+            gang = pod.gang or single_pod_ref(pod.key)
+            if gang in self.contested and pod_priority(pod, self.specs) > priority:
+                owner = pod.spec.signature
+                if any(self._counts(owner, other) for other in others):
+                    return gang
+        return None
+
+    def _counts(self, owner: PodSignature, other: PodSignature) -> bool:
+        """Whether required affinity or spread of a pod counts another one."""
+        labels, index = dict(other.labels), self.overlay.filter_input.index
+        for term in owner.affinity.required:
+            namespaces = index.namespaces_of(term)
+            if (namespaces is None or other.namespace in namespaces) and term.selector.accepts(labels):
+                return True
+        same = owner.namespace == other.namespace
+        return same and any(one.required and one.selector.accepts(labels) for one in owner.spread)
 
     def _add_to_overlay(self, pod: Pod, row: int, priority: int) -> None:
         claimed = priority == CLAIMED

@@ -88,6 +88,8 @@ class BindingCycle:
             )
             return
         self.builder.nominations.take(candidate)
+        if self.builder.holds_back(candidate, priority):
+            return
         self.builder.nominations.respect(priority)
         allowed_nodes = self.builder.reservation.allowed(candidate, priority)
         checkpoint = self.overlay.checkpoint()

@@ -100,6 +100,8 @@ class FairShareCycle:
         if builder.rejects_taken(turn.candidate):
             return
         builder.nominations.take(turn.candidate)
+        if builder.holds_back(turn.candidate, priority_of(turn.candidate)):
+            return
         request = _request_for(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if spec.non_preemptible else None
         if excess is not None:

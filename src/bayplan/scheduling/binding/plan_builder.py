@@ -17,6 +17,7 @@ from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attem
 from bayplan.scheduling.attempt.nominations import Nominations, priority_of
 from bayplan.scheduling.attempt.rejection import rejection_for
 from bayplan.scheduling.binding.backfill_reservation import BackfillReservation
+from bayplan.scheduling.fair_share.preemption import RETRY_SECONDS
 from bayplan.scheduling.preemption.context import PreemptionContext, PreemptionResult
 from bayplan.scheduling.preemption.search import PreemptionSearch
 from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
@@ -165,6 +166,20 @@ class PlanBuilder:
             self.clear_nominations(candidate, candidate.pending)
             self.reject(candidate, Rejection(RejectionReason.NODE_TAKEN, pod=pod, about=node))
         return bool(node)
+
+    def holds_back(self, candidate: SchedulingCandidate, priority: int) -> bool:
+        """Whether a gang is rejected because it would undo what pods are being preempted for."""
+        gang = self.nominations.holding_back(candidate.pending, priority)
+        if gang is None:
+            return False
+        about = f"{gang.namespace}/{gang.name}"
+        self.clear_nominations(candidate, candidate.pending)
+        retry_at = self.now + RETRY_SECONDS
+        rejection = Rejection(
+            RejectionReason.HELD_BACK, pod=candidate.pending[0].key, about=about, retry_at=retry_at
+        )
+        self.reject(candidate, rejection)
+        return True
 
     def reject(
         self,

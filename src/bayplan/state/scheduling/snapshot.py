@@ -20,6 +20,7 @@ from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.domain_claims import HeldDomain
 from bayplan.state.scheduling.fair_usage import FairView
 from bayplan.state.scheduling.gang_state import GangState, blocker_of, in_order
+from bayplan.state.scheduling.single_pod import single_pod_ref
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
@@ -57,6 +58,7 @@ class SchedulingSnapshot:
     members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
+    contested: frozenset[Ref] = frozenset()  # gangs with nominations whose preemptions were in vain so far
     claims: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # pending pods of admitted gangs
     slots: Collection[Slot] = ()  # of admitted gangs
     held_domains: Mapping[Domain, HeldDomain] = field(
@@ -110,6 +112,7 @@ class SnapshotBuilder:
             members=store.members,
             budgets=tuple(store.budgets.values()),
             nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
+            contested=frozenset(self._contested()),
             claims=store.claims.pending(),
             slots=store.claims.all_slots(),
             held_domains=store.claims.domains.held(),
@@ -120,6 +123,13 @@ class SnapshotBuilder:
             fair=store.fair.view(),
             departed=tuple(store.departed()),
         )
+
+    def _contested(self) -> Iterator[Ref]:
+        """Gangs with nominations for which pods were preempted more than once, without a node for them."""
+        for pod, _ in self.store.nominations.values():
+            gang = self.store.gang_states.get(pod.gang or single_pod_ref(pod.key))
+            if gang is not None and gang.fruitless > 1:
+                yield gang.ref
 
     def _reserved_in_queue(self, now: float) -> SchedulingCandidate | None:
         """The gang with a backfill reservation, if it is in a fair-share queue."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bayplan.model.change import Change, PodLost, PodSeen
 from bayplan.model.gang import GangSpec
+from bayplan.model.node import HOSTNAME, PODS
+from bayplan.model.node_rules import Requirement
 from bayplan.model.pod import PodKey
-from bayplan.model.rejection import PreemptionSearchOutcome
+from bayplan.model.pod_spec import NO_POD_AFFINITY, PodAffinity, PodAffinityTerm, PodSignature, Selector
+from bayplan.model.rejection import PreemptionSearchOutcome, RejectionReason
 from bayplan.state.scheduling.gang_state import FRUITLESS_MAX, PAUSE_FIRST, PAUSE_MAX
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState, single_pod_ref
+from tests.support import model_objects
 from tests.support.scheduling_scene import (
     NOW,
     binds,
@@ -132,3 +138,59 @@ def test_gangs_without_preemption_in_their_spec_are_not_affected() -> None:
     state.store.gang_states[ref("high")].spec = spec
     assert not displaced(step(state))
     assert state.store.gang_states[ref("high")].fruitless == 0
+
+
+# ── pods that would undo a preemption ──────────────────────────────────────────────────────────────
+
+
+def beside(*labels: str) -> PodAffinity:
+    """Affinity to the pods with one of these labels, on the same host."""
+    selector = Selector((Requirement("app", "In", labels),))
+    return PodAffinity(required=(PodAffinityTerm(HOSTNAME, selector, ("ns",)),))
+
+
+def labelled(name: str, app: str, on: str = "", **more: Any) -> PodSeen:
+    amounts, affinity = (("gpu", 4), (PODS, 1)), more.pop("affinity", NO_POD_AFFINITY)
+    shape = PodSignature("ns", labels=(("app", app),), amounts=amounts, affinity=affinity)
+    priority = more.pop("priority", 0)
+    known = model_objects.pod(f"{name}-0", shape, on, priority, gang=ref(name), pod_set="main", **more)
+    return PodSeen(known)
+
+
+def following(app: str, tries: int, *queues: Change) -> SchedulingState:
+    """A gang must be beside pods with the label "a"; so many preemptions got it no node yet.
+
+    The node of a victim is free again, and another pod is pending.
+    """
+    of = {"queue": "q"} if queues else {}
+    gangs = gang("high", 1, priority=9, **of), gang("low", 1, **of), gang("other", 1, **of)
+    state = board(*queues, node("n1"), *gangs)
+    state.apply(labelled("high", "a", affinity=beside("a"), priority=9))
+    state.apply(labelled("low", "a", on="n1", started=1.0))
+    for _ in range(tries):
+        state.store.gang_states[ref("high")].note_preemption(NOW - 100.0 * PAUSE_MAX)
+    assert list(displaced(step(state))) == ["low-0"]
+    state.apply_all([node("n2"), labelled("other", app)])
+    return state
+
+
+@MEANS
+def test_pods_that_a_preemptor_follows_wait_until_it_has_started(queues: tuple[Change, ...]) -> None:
+    state = following("a", 1, *queues)
+    (refused,) = [one for one in refusals(step(state)) if one.gang == ref("other")]
+    assert refused.rejection.reason is RejectionReason.HELD_BACK
+    assert refused.rejection.about == "ns/high"
+    state.apply(PodLost(PodKey("ns", "low-0")))
+    assert binds(step(state)) == {"high-0": "n1"}
+    assert binds(step(state, NOW + 2.0)) == {"other-0": "n2"}, "nothing but time wakes it"
+
+
+def test_the_first_preemption_and_other_pods_hold_nobody_back() -> None:
+    assert binds(step(following("a", 0))) == {"other-0": "n2"}
+    assert binds(step(following("b", 1))) == {"other-0": "n2"}
+
+
+def test_pods_of_the_same_priority_are_not_held_back() -> None:
+    state = following("a", 1)
+    state.apply_all([gang("other", 1, priority=9), labelled("other", "a", priority=9)])
+    assert binds(step(state)) == {"other-0": "n2"}

@@ -34,6 +34,7 @@ def advice(why: Rejection, group: PodGroup | None) -> str:
             RejectionReason.PREEMPTING
             | RejectionReason.RESERVED
             | RejectionReason.NODE_TAKEN
+            | RejectionReason.HELD_BACK
             | RejectionReason.UNDONE
         ):
             return _AUTOMATIC

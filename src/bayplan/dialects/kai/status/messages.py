@@ -16,8 +16,8 @@ from bayplan.dialects.kai.api.wire import shown_topology
 from bayplan.dialects.kube.encode.fault_messages import (
     INTERNAL_ERROR,
     OUT_OF_TIME,
+    because_of_others,
     internal_error,
-    node_taken,
     out_of_time,
     unsupported,
 )
@@ -115,8 +115,8 @@ def group_message(why: Rejection, group: PodGroup, sub_group: str = "") -> str:
             return f"{why.victims} pods are terminating to make room for it"
         case RejectionReason.RESERVED:
             return f"{NOT_ENOUGH}: free capacity is reserved for a pod group that has been pending longer"
-        case RejectionReason.NODE_TAKEN:
-            return node_taken(why.about)
+        case RejectionReason.NODE_TAKEN | RejectionReason.HELD_BACK:
+            return because_of_others(why)
         case RejectionReason.UNDONE:
             return (
                 f"{why.fit} of {why.minimum} pods were scheduled, which is too few for gang scheduling: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bayplan.model.pod import PodKey
+from bayplan.model.rejection import Rejection, RejectionReason
 
 INTERNAL_ERROR = "InternalError"
 OUT_OF_TIME = "DecisionBudgetExceeded"
@@ -25,7 +26,17 @@ def out_of_time(gang: str, seconds: str, so_far: str = "") -> str:
     )
 
 
-def node_taken(node: str) -> str:
+def because_of_others(why: Rejection) -> str:
+    """Why a gang is not tried although it might fit."""
+    if why.reason is RejectionReason.HELD_BACK:
+        return (
+            f"{why.about}, of higher priority, waits for preempted pods to end, and its pod affinity or "
+            "topology spread counts pods like these: they are tried once it has started, or cannot start"
+        )
+    return _node_taken(why.about)
+
+
+def _node_taken(node: str) -> str:
     """Why no pod of an admitted gang may start. A domain is given as its level and its name."""
     if " " in node:
         return (

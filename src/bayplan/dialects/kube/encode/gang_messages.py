@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from bayplan.dialects.kube.encode.fault_messages import (
     INTERNAL_ERROR,
     OUT_OF_TIME,
+    because_of_others,
     internal_error,
-    node_taken,
     out_of_time,
     unsupported,
 )
@@ -79,8 +79,8 @@ def message_for(why: Rejection, gang: Ref, of_misfit: Sentence) -> str:
         case RejectionReason.RESERVED:
             reserved_for = f": {why.about}" if why.about else ""
             return f"free capacity is reserved for a larger gang that has been pending longer{reserved_for}"
-        case RejectionReason.NODE_TAKEN:
-            return node_taken(why.about)
+        case RejectionReason.NODE_TAKEN | RejectionReason.HELD_BACK:
+            return because_of_others(why)
         case RejectionReason.UNDONE:
             return (
                 f"the gang could not start completely: {why.fit} of {why.minimum} pods were bound, and were "
