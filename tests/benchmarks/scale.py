@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from bayplan.backends.remote.kubeconfig import load
 from tests.benchmarks.device_pods import claim
-from tests.benchmarks.gang_load import PODS, Object, ask_all, load_pod
+from tests.benchmarks.gang_load import PODS, load_pod
+from tests.benchmarks.scale_events import change, changeable
 from tests.benchmarks.scale_world import NAMESPACE, store
 from tests.end_to_end.storm import Api
 from tests.support.listening import free_address
@@ -39,9 +39,10 @@ AGAIN_SECONDS_MAX, AGAIN_NODES = 5.0, 5000
 MEMORY_MAX = 4096.0
 """Megabytes of a replica on 100,000 nodes."""
 EVENT_SECONDS = 20.0
-"""At the rate that is asked for; a busy machine takes longer."""
-IN_FLIGHT = 32
+"""At the rate that is asked for."""
+WARM_SECONDS = 2.0
 STEPS = re.compile(r'bayplan_step_seconds_bucket\{le="([^"]+)"\} (\S+)')
+EVENTS = re.compile(r'bayplan_events_total\{.*kind="Pod".*\} (\S+)')
 WRITTEN = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 UNCOUNTED = {"leases"}
@@ -246,27 +247,29 @@ WRITES = {"POST", "PUT", "PATCH", "DELETE", "APPLY", "CREATE", "UPDATE"}
 
 def _under_events(cluster: Cluster, row: Row, leader: Running, rate: int) -> None:
     """Change pods so often: the rate that was reached, CPU of the leader, and the slowest of 100 steps."""
-    access, before = load(cluster.kubeconfig, None), _steps(leader)
-    count, began, spent = int(rate * EVENT_SECONDS), time.monotonic(), leader.cpu()
-    ask_all(
-        access,
-        [("PATCH", f"{PODS}/bound-{number % row.pods:06d}", _annotation(number)) for number in range(count)],
-        IN_FLIGHT,
-    )
-    row.event_rate = count / (time.monotonic() - began)
-    row.event_milliseconds = 1000 * (leader.cpu() - spent) / count
+    names = [f"bound-{number:06d}" for number in range(row.pods)]
+    pods = changeable(cluster, names)
+    change(cluster, pods, rate, WARM_SECONDS)
+    time.sleep(WARM_SECONDS)
+    before, seen, spent = _steps(leader), _events(leader), leader.cpu()
+    row.event_rate = change(cluster, pods, rate, EVENT_SECONDS)
+    time.sleep(WARM_SECONDS)  # all of them have arrived
+    seen = _events(leader) - seen
+    assert seen >= rate * EVENT_SECONDS, f"the replica saw {seen} events of {rate * EVENT_SECONDS:.0f}"
+    row.event_milliseconds = 1000 * (leader.cpu() - spent) / seen
     after = _steps(leader)
     counts = {edge: after[edge] - before.get(edge, 0.0) for edge in after}
     total = max(counts.values())
     row.step_p99 = min(edge for edge, count in counts.items() if count >= 0.99 * total)
 
 
-def _annotation(number: int) -> Object:
-    return {"metadata": {"annotations": {"bench": str(number)}}}
-
-
 def _steps(leader: Running) -> dict[float, float]:
     return {float(edge): float(count) for edge, count in STEPS.findall(leader.text("/metrics"))}
+
+
+def _events(leader: Running) -> int:
+    """The events of pods that a replica has seen."""
+    return sum(int(float(count)) for count in EVENTS.findall(leader.text("/metrics")))
 
 
 # ── report ─────────────────────────────────────────────────────────────────────────────────────────
