@@ -26,6 +26,14 @@ OTHER_OBJECT = (
     "uid mismatch",
     "metadata.uid: Invalid value",
 )
+NOT_BOUND = (
+    "is already assigned to node",
+    "is being deleted",
+    "schedulingGates",
+    "Precondition failed",
+    "has been modified",
+)
+"""Conflicts of a binding that was not made; other errors of its store the API server calls conflicts, too."""
 QUOTED_MAX = 500
 
 
@@ -120,6 +128,8 @@ def outcome_of(
             return WriteOutcome(write, Ended.GONE, code, detail)
         case 409 | 422 if write.uid and any(words in detail for words in OTHER_OBJECT):
             return WriteOutcome(write, Ended.GONE, code, detail)  # of that name there is another object now
+        case 409 if write.subresource == "binding" and not any(words in detail for words in NOT_BOUND):
+            return WriteOutcome(write, Ended.TIMED_OUT, code, detail)  # the store may have written it
         case 409:
             return WriteOutcome(write, Ended.CONFLICT, code, detail)
         case 429 if write.subresource == "eviction":  # a disruption budget, not a busy server

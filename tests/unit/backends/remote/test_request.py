@@ -169,6 +169,29 @@ def test_another_object_of_that_name_means_that_the_one_meant_is_gone(code: int,
     assert ended(pod_write(Verb.UPDATE), said(code, message)) is not Ended.GONE
 
 
+@pytest.mark.parametrize(
+    ("why", "how"),
+    [
+        ('pod p is already assigned to node "n"', Ended.CONFLICT),
+        ("pod p is being deleted, cannot be assigned to a host", Ended.CONFLICT),
+        ("pod p has non-empty .spec.schedulingGates", Ended.CONFLICT),
+        (
+            "Precondition failed: ResourceVersion in precondition: 1, in object meta: 2",
+            Ended.CONFLICT,
+        ),
+        ("the object has been modified; please apply your changes to the latest version", Ended.CONFLICT),
+        ("rpc error: code = Unavailable desc = error reading from server: EOF", Ended.TIMED_OUT),
+        ("etcdserver: request timed out", Ended.TIMED_OUT),
+        ("context deadline exceeded", Ended.TIMED_OUT),
+    ],
+)
+def test_a_binding_whose_store_failed_may_have_been_made(why: str, how: Ended) -> None:
+    """The API server answers with a conflict, whatever the error: 200 kills of etcd booked one node twice."""
+    message = f'Operation cannot be fulfilled on pods/binding "p": {why}'
+    assert ended(pod_write(Verb.CREATE, {}, "binding"), said(409, message, "Conflict")) is how
+    assert ended(pod_write(Verb.UPDATE), said(409, message, "Conflict")) is Ended.CONFLICT
+
+
 def test_an_answer_with_an_object_hands_it_back() -> None:
     outcome = outcome_of(
         pod_write(Verb.CREATE), ApiResponse(201, b'{"kind":"Pod","x":1}'), json.loads, ACCESS
