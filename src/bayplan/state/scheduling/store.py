@@ -452,10 +452,12 @@ class SchedulingStore:
         self._update_pod(pod)
 
     def assume_unbound(self, key: PodKey) -> None:
-        """A bind did not happen."""
+        """A bind did not happen. A nomination from before is still in the API, and counts again."""
         if self.assumed.pop(key, None) is not None:
             self.notes.event(WakeupEvent.DEVICES_CHANGED, self.devices.drop(key))
-            self._update_pod(self.pods[key])
+            pod = self.pods[key]
+            self._update_pod(pod)
+            self._update_nomination(None, pod)
 
     def assume_nominated(self, pod: Pod, node: str) -> None:
         """Capacity of a node is nominated for a pod."""
