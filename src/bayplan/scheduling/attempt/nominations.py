@@ -55,8 +55,8 @@ class Nominations:
     def holding_back(self, pods: Iterable[Pod], priority: int) -> Ref | None:
         """The gang of higher priority that these pods must not get ahead of, if there is one.
 
-        Several preemptions got it no node, and its required affinity or spread counts pods like these: bound
-        while its victims leave, they would again be why it does not fit.
+        Several preemptions got it no node, and its required affinity or spread counts pods like these, or
+        they could take the devices that its victims leave: they would again be why it does not fit.
         """
         if not self.contested:
             return None
@@ -70,7 +70,9 @@ class Nominations:
         return None
 
     def _counts(self, owner: PodSignature, other: PodSignature) -> bool:
-        """Whether required affinity or spread of a pod counts another one."""
+        """Whether required affinity or spread of a pod counts another one, or both need devices."""
+        if owner.devices is not None and other.devices is not None:
+            return True
         labels, index = dict(other.labels), self.overlay.filter_input.index
         for term in owner.affinity.required:
             namespaces = index.namespaces_of(term)

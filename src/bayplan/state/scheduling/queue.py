@@ -122,12 +122,17 @@ class SchedulingQueue:
             self._move_class(group, key, events)
 
     def _move_class(self, group: Group, key: Hashable, events: frozenset[WakeupEvent]) -> None:
-        """Move the other entries of a class to the class of the new events, if they are still equivalent."""
+        """Move the other entries of a class to the class of the new events, if they are still equivalent.
+
+        Otherwise, as affinity of a new pod tells them apart, the next one is tried for the others.
+        """
         if isinstance(group.key, tuple) and group.key[0] == key:
             for other in group.line:
                 if other.state is EntryState.UNSCHEDULABLE:
                     self._join(other, (key, events), events)
             self._forget(group)
+        else:
+            self._wake_class(group, 1)
 
     def mark_preempting(self, entry: SchedulingEntry, events: frozenset[WakeupEvent], due: float) -> None:
         """Pods are being preempted for an entry; the events wake it too."""

@@ -181,6 +181,17 @@ def test_equivalent_entries_wait_for_the_events_of_the_one_that_was_tried() -> N
     assert names(queue) == ["second"], "it is like the first, whatever that one was told last"
 
 
+def test_entries_that_are_not_like_the_one_that_was_tried_for_them_are_tried_themselves() -> None:
+    """A new pod whose affinity reads another label tells pods apart that were alike."""
+    queue = SchedulingQueue()
+    first, second = put(queue, "a"), put(queue, "b")
+    park(queue, first, second)
+    queue.wake(ROOM, NOW)
+    assert names(queue) == ["a"]
+    queue.mark_unschedulable(first, "another shape", ROOM, NEVER)
+    assert names(queue) == ["b"], "what woke the class was not tried for it"
+
+
 def test_what_moved_leaves_nothing_behind() -> None:
     queue = SchedulingQueue()
     for at in range(50):
