@@ -110,14 +110,21 @@ class PodEventPublisher:
             yield from (replace(write, tag=NoticeWriteTag(subject, "")) for write in found)
 
     def ended(self, outcome: WriteOutcome, now: float) -> None:
-        """Handle the outcome of a write; a notice without a confirmed outcome is repeated a few times."""
+        """Handle the outcome of a write; a notice without a confirmed outcome is repeated a few times.
+
+        After that the next report of its reason publishes it again.
+        """
         write, tag = outcome.write, outcome.write.tag
         if not isinstance(tag, NoticeWriteTag):
             return
         self.in_flight -= 1
         still = tag.subject not in self.latest and self.published.get(tag.subject) == tag.text
         unheard = outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT)
-        if unheard and still and tag.tries < TRIES_MAX:
+        if not (unheard and still):
+            return
+        if tag.tries == TRIES_MAX:
+            del self.published[tag.subject]  # the next report of the same reason tries again
+        else:
             retry_at = replace(write, tag=replace(tag, tries=tag.tries + 1))
             tell = PendingNotice(tag.subject, tag.text, lambda _: iter((retry_at,)), now + DELAY_SECONDS)
             self.latest[tag.subject] = tell

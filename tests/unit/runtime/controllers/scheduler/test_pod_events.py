@@ -105,3 +105,15 @@ def test_good_news_waits_until_nothing_is_bound_and_goes_a_few_at_a_time(teller:
     assert list(teller.writes(0.0)) == []
     teller.ended(WriteOutcome(first[0], Ended.DONE), 1.0)
     assert [write.name for write in teller.writes(1.0)] == [f"p{IN_FLIGHT_MAX}"]
+
+
+def test_a_notice_that_was_given_up_is_published_with_the_next_report(teller: PodEventPublisher) -> None:
+    tell(teller, key(), "no room")
+    now = 0.0
+    for _ in range(TRIES_MAX):
+        (write,) = teller.writes(now)
+        teller.ended(WriteOutcome(write, Ended.CONFLICT), now)
+        now += DELAY_SECONDS
+    assert said(teller, now) == []
+    tell(teller, key(), "no room", now)
+    assert said(teller, now) == [("p0", "no room")]
