@@ -100,7 +100,13 @@ class PlanBuilder:
         )
 
     def loses_pods(self, candidate: SchedulingCandidate) -> bool:
-        """Whether this plan preempts pods of a gang: the next cycle decides on it, without those pods."""
+        """Whether pods of a gang are being preempted, by this plan or one before it.
+
+        If that fails, they keep their nodes, and its other pods must be beside them. So it is decided on
+        when they terminate.
+        """
+        if candidate.spec.source in self.snapshot.losing:
+            return True
         return bool(self.preempted) and any(pod.key in self.preempted for pod in candidate.bound)
 
     def make_room(

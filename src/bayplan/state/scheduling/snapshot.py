@@ -58,6 +58,9 @@ class SchedulingSnapshot:
     members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
+    losing: frozenset[Ref] = (
+        frozenset()
+    )  # gangs with a pod that is being preempted and does not terminate yet
     contested: frozenset[Ref] = frozenset()  # gangs with nominations whose preemptions were in vain so far
     claims: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # pending pods of admitted gangs
     slots: Collection[Slot] = ()  # of admitted gangs
@@ -112,6 +115,7 @@ class SnapshotBuilder:
             members=store.members,
             budgets=tuple(store.budgets.values()),
             nominations={key: nomination for key, nomination in store.nominations.items() if key not in own},
+            losing=frozenset(self._losing()),
             contested=frozenset(self._contested()),
             claims=store.claims.pending(),
             slots=store.claims.all_slots(),
@@ -123,6 +127,15 @@ class SnapshotBuilder:
             fair=store.fair.view(),
             departed=tuple(store.departed()),
         )
+
+    def _losing(self) -> Iterator[Ref]:
+        """Gangs with a pod whose preemption may fail. For its own surplus pods a gang waits by itself."""
+        store = self.store
+        for key in store.preempting:
+            pod = store.pods[key]
+            gang = store.gang_states.get(pod.gang) if pod.gang is not None else None
+            if gang is not None and not pod.terminating and key not in gang.victims:
+                yield gang.ref
 
     def _contested(self) -> Iterator[Ref]:
         """Gangs with nominations for which pods were preempted more than once, without a node for them."""
