@@ -29,7 +29,7 @@ from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from tests.simulation.trying import assert_all_happen, check_same_bytes, check_sound, violations
 
-SEEDS, MORE_SEEDS = (*range(5), 40036, 50029, 300282), range(5, 10)  # `make sim` runs a thousand
+SEEDS, MORE_SEEDS = (*range(5), 40036, 50029, 300282, 520301), range(5, 10)  # `make sim` runs a thousand
 DECIDE = "bayplan.runtime.controllers.scheduler.controller.decide_gangs"
 READ = wire.pod_group
 

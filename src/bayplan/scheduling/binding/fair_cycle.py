@@ -151,13 +151,15 @@ class FairShareCycle:
         return excess is not None
 
     def _reserve(self, turn: FairTurn, request: AttemptRequest) -> tuple[str, ...]:
-        """The nodes to reserve for a gang; none for one that exceeds the share of its queue by itself."""
-        lasting = turn.candidate.spec.non_preemptible
-        fair = (
-            self.accounts.within_share(turn.queue, turn.amounts)
-            if turn.grows
-            else self.accounts.could_hold(turn.queue, turn.amounts, lasting=lasting)
-        )
+        """The nodes to reserve for a gang; none for one that exceeds the share of its queue by itself.
+
+        Its pods that run count, too: they do not end before the gang does.
+        """
+        spec, running = turn.candidate.spec, [pod for pod in turn.candidate.bound if pod.uses_capacity]
+        whole = amounts_of((*turn.pods, *running))
+        fair = self.accounts.could_hold(turn.queue, whole, lasting=spec.non_preemptible)
+        if fair and turn.grows:
+            fair = self.accounts.within_share(turn.queue, turn.amounts)
         return self.builder.reservation.reserve(request) if fair else ()
 
     def _postpone(self, late: _Late) -> None:
