@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bayplan.model.change import Change, DeviceObjectSeen, ImagesSeen, Started, StorageSeen
+from bayplan.model.change import Change, DeviceObjectSeen, ImagesSeen, NodeLost, Started, StorageSeen
 from bayplan.model.devices.inventory import SelectDevices
 from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.numa import NumaStalenessPolicy
@@ -61,6 +61,8 @@ class SchedulingState:
             self._reset()
         else:
             self.store.apply(change)
+            if isinstance(change, NodeLost):
+                self.gangs.node_lost(change.name)
 
     def apply_all(self, changes: Iterable[Change]) -> None:
         """Apply many changes; nodes that arrive together are added together."""
@@ -202,6 +204,8 @@ class SchedulingState:
             return  # the watch was faster
         if ended == "unknown":  # the watch will show it, or the assumption expires
             gang_state.unconfirmed[pod.key] = now
+            if self.store.assumed[pod.key] not in self.store.nodes.by_name:
+                self.gangs.node_lost(self.store.assumed[pod.key])
             return
         del gang_state.binding[pod.key]
         if ended == "failed":

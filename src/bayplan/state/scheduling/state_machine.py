@@ -16,6 +16,7 @@ from bayplan.state.scheduling.queue import (
     SchedulingEntry,
     SchedulingQueue,
 )
+from bayplan.state.scheduling.single_pod import single_pod_ref
 from bayplan.state.scheduling.store import SchedulingStore
 from bayplan.state.scheduling.wakeups import CAPACITY_EVENTS, wakeups_for
 
@@ -268,6 +269,18 @@ class GangStateMachine:
             self.queue.postpone(entry, min(ends[key] for key in gang.binding))
         else:
             self.notes.touch(gang, own=True)
+
+    def node_lost(self, name: str) -> None:
+        """Binds with unknown result to a node that is gone did not happen: their pods need another node.
+
+        Should one have happened after all, the API server refuses the next one.
+        """
+        store = self.store
+        for key in [key for key, node in store.assumed.items() if node == name]:
+            gang = store.gang_states.get(store.pods[key].gang or single_pod_ref(key))
+            if gang is not None and key in gang.unconfirmed:
+                self.undo_bind(gang, key)
+                store.notes.touch(gang, own=True)
 
     def undo_bind(self, gang: GangState, key: PodKey) -> None:
         """Undo an assumed bind that did not happen."""

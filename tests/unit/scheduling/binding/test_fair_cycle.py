@@ -265,10 +265,14 @@ def test_nodes_are_only_reserved_for_a_gang_within_its_share() -> None:
 
 def test_no_nodes_are_reserved_for_a_gang_that_uses_up_the_quota_itself() -> None:
     """Its own pods run as long as it does: until then, others would be kept out in vain."""
-    kind = {"queue": "q", "non_preemptible": True}
-    held = [gang("g", 1, **kind), *pods("g", 2, on="n1", gpus=1, started=1.0), pod("g", 2, gpus=1)]
+    kind: dict[str, Any] = {"queue": "q", "non_preemptible": True}
+    held: list[Change] = [
+        gang("g", 1, **kind),
+        *pods("g", 2, on="n1", gpus=1, started=1.0),
+        pod("g", 2, gpus=1),
+    ]
     for quota, kept in ((2, False), (3, True)):
-        other = runs("o", "q", quota - 2, non_preemptible=True) if quota > 2 else []
+        other: list[Change] = runs("o", "q", quota - 2, non_preemptible=True) if quota > 2 else []
         told = refusals(step(board(queue("q", quota), node("n1"), *held, *other), NOW + 1000.0))
         reasons = [refused.rejection.reason for refused in told]
         assert reasons == [RejectionReason.OVER_QUOTA]

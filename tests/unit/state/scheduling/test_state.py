@@ -109,6 +109,22 @@ def test_an_unconfirmed_bind_that_the_api_shows_later_counts() -> None:
     assert state.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
+def test_an_unconfirmed_bind_to_a_node_that_is_gone_did_not_happen() -> None:
+    state = board(node("a"), tree("job", 1), pod("job", 0))
+    state.settle(step(state).actions[0], "unknown", NOW)
+    state.apply_all([NodeLost("a"), node("b")])
+    assert binds(step(state, NOW + 1)) == {"job-0": "b"}
+
+
+def test_a_bind_whose_node_goes_before_its_result_is_unknown_did_not_happen() -> None:
+    state = board(node("a"), tree("job", 1), pod("job", 0))
+    plan = step(state)
+    state.apply_all([NodeLost("a"), node("b")])
+    assert step(state, NOW + 1) == Plan()
+    state.settle(plan.actions[0], "unknown", NOW + 1)
+    assert binds(step(state, NOW + 2)) == {"job-0": "b"}
+
+
 def test_slow_binds_do_not_expire_while_other_binds_end() -> None:
     state = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
     plan = step(state)
