@@ -271,10 +271,7 @@ class GangStateMachine:
             self.notes.touch(gang, own=True)
 
     def node_lost(self, name: str) -> None:
-        """Binds with unknown result to a node that is gone did not happen: their pods need another node.
-
-        Should one have happened after all, the API server refuses the next one.
-        """
+        """Unconfirmed binds to a node that is gone count as undone; the API refuses a second bind."""
         store = self.store
         for key in [key for key, node in store.assumed.items() if node == name]:
             gang = store.gang_states.get(store.pods[key].gang or single_pod_ref(key))

@@ -13,12 +13,12 @@ from bayplan.model.change import (
 )
 from bayplan.model.gang import GangSpec, Group, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.plan import Bind, MarkStarted, Plan
+from bayplan.model.plan import MarkStarted, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.rejection import RejectionReason
 from bayplan.state.pending_queue import NEVER
 from bayplan.state.scheduling.queue import EntryState
-from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
+from bayplan.state.scheduling.state import SchedulingState
 from tests.support.scheduling_scene import (
     NOW,
     RACKS,
@@ -90,57 +90,6 @@ def test_a_failed_bind_frees_its_capacity_and_is_retried_later() -> None:
     assert state.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
     assert step(state, NOW) == Plan()
     assert binds(step(state, NOW + 5)) == {"job-1": "a"}
-
-
-def test_an_unconfirmed_bind_is_assumed_for_a_while() -> None:
-    state = board(node("a"), tree("job", 1), pod("job", 0))
-    state.settle(step(state).actions[0], "unknown", NOW)
-    assert step(state, NOW + 1) == Plan()
-    assert state.next_due(NOW + 1) == NOW + ASSUMED_SECONDS
-    assert binds(step(state, NOW + ASSUMED_SECONDS)) == {"job-0": "a"}
-
-
-def test_an_unconfirmed_bind_that_the_api_shows_later_counts() -> None:
-    state = board(node("a"), tree("job", 1), pod("job", 0))
-    state.settle(step(state).actions[0], "unknown", NOW)
-    state.apply(pod("job", 0, on="a"))
-    assert place_of(state, "job") is EntryState.RUNNING
-    assert step(state, NOW + 2 * ASSUMED_SECONDS) == Plan()
-    assert state.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
-
-
-def test_an_unconfirmed_bind_to_a_node_that_is_gone_did_not_happen() -> None:
-    state = board(node("a"), tree("job", 1), pod("job", 0))
-    state.settle(step(state).actions[0], "unknown", NOW)
-    state.apply_all([NodeLost("a"), node("b")])
-    assert binds(step(state, NOW + 1)) == {"job-0": "b"}
-
-
-def test_a_bind_whose_node_goes_before_its_result_is_unknown_did_not_happen() -> None:
-    state = board(node("a"), tree("job", 1), pod("job", 0))
-    plan = step(state)
-    state.apply_all([NodeLost("a"), node("b")])
-    assert step(state, NOW + 1) == Plan()
-    state.settle(plan.actions[0], "unknown", NOW + 1)
-    assert binds(step(state, NOW + 2)) == {"job-0": "b"}
-
-
-def test_slow_binds_do_not_expire_while_other_binds_end() -> None:
-    state = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
-    plan = step(state)
-    state.settle(plan.actions[0], "done", NOW + 20)
-    assert step(state, NOW + ASSUMED_SECONDS) == Plan()
-    assert step(state, NOW + 20 + ASSUMED_SECONDS) != Plan()
-
-
-def test_an_unconfirmed_bind_expires_although_other_binds_end() -> None:
-    state = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
-    plan = step(state)
-    lost, other = (one for one in plan.actions if isinstance(one, Bind))
-    state.settle(lost, "unknown", NOW + 1)
-    state.settle(other, "done", NOW + 20)
-    assert step(state, NOW + ASSUMED_SECONDS) == Plan()
-    assert list(binds(step(state, NOW + 1 + ASSUMED_SECONDS))) == [lost.pod.key.name]
 
 
 def test_a_bind_that_was_done_holds_although_the_api_shows_it_late() -> None:
