@@ -58,9 +58,7 @@ class SchedulingSnapshot:
     members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
-    losing: frozenset[Ref] = (
-        frozenset()
-    )  # gangs with a pod that is being preempted and does not terminate yet
+    losing: frozenset[Ref] = frozenset()  # gangs with a pod whose preemption may still fail
     contested: frozenset[Ref] = frozenset()  # gangs with nominations whose preemptions were in vain so far
     claims: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # pending pods of admitted gangs
     slots: Collection[Slot] = ()  # of admitted gangs

@@ -204,8 +204,8 @@ class SchedulingState:
             return  # the watch was faster
         if ended == "unknown":  # the watch will show it, or the assumption expires
             gang_state.unconfirmed[pod.key] = now
-            if self.store.assumed[pod.key] not in self.store.nodes.by_name:
-                self.gangs.node_lost(self.store.assumed[pod.key])
+            if (node := self.store.assumed[pod.key]) not in self.store.nodes.by_name:
+                self.gangs.node_lost(node)
             return
         del gang_state.binding[pod.key]
         if ended == "failed":
