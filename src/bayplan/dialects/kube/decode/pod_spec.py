@@ -257,6 +257,14 @@ def _spread(wire: SpreadConstraint, labels: Mapping[str, str]) -> TopologySpread
     )
 
 
+def is_storage(volume: VolumeWire) -> bool:
+    """Whether a volume decides on which nodes a pod fits.
+
+    Others do not, such as the token of the service account, whose name is another one in every pod.
+    """
+    return volume != VolumeWire(volume.name)
+
+
 def _claims(pod: PodWire) -> Iterator[ClaimUse]:
     for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:

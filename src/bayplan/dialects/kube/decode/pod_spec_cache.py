@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from bayplan.dialects.kube.decode.pod_spec import pod_signature
+from bayplan.dialects.kube.decode.pod_spec import is_storage, pod_signature
 from bayplan.dialects.kube.decode.wire import PodWire, pod_amounts
 from bayplan.model.devices.claims import DeviceClaimKey, PodDevices
 from bayplan.model.pod_spec import Labels, PodSignature, PodSpec, Selector
@@ -94,12 +94,12 @@ class PodSpecCache:
         spec, meta = pod.spec, pod.metadata
         fields: list[object] = [
             meta.namespace, spec.containers, spec.init_containers, spec.overhead, spec.resources,
-            spec.affinity, spec.tolerations, spec.topology_spread_constraints, spec.volumes,
-            pod.status.qos_class,
+            spec.affinity, spec.tolerations, spec.topology_spread_constraints,
+            volumes := [one for one in spec.volumes or () if is_storage(one)], pod.status.qos_class,
         ]  # fmt: skip  # pods that differ only in the node selector share a template
         if spec.affinity is not None or spec.topology_spread_constraints:
             fields.append(meta.labels)  # terms may refer to the pod's own labels
-        if any(volume.ephemeral is not None for volume in spec.volumes or ()):
+        if any(volume.ephemeral is not None for volume in volumes):
             fields += [meta.name, meta.uid]  # ephemeral claims belong to one pod
         key = _encode(fields)
         template = self.templates.get(key)
