@@ -17,13 +17,12 @@ from bayplan.runtime.core.clock import Clock, SteadyWall, timer
 from bayplan.runtime.core.containment import SLOW_SECONDS
 from bayplan.runtime.core.loop import Loop, Observer
 from bayplan.runtime.core.spans import NO_SPANS, Spans
+from bayplan.runtime.process.burst_pace import BurstPace
 from bayplan.runtime.telemetry.admission_metrics import AdmissionMetrics
 from bayplan.runtime.telemetry.decision_log import PacedDecisionLog
 from bayplan.runtime.telemetry.metrics import Metrics
 
 WAIT_SECONDS_MAX = 1.0
-REST_SECONDS_MIN = 0.004
-REST_SECONDS_MAX = 0.02
 PAUSE_FIRST, PAUSE_MAX = 1.0, 10.0  # seconds after a failed step
 COUNT_SECONDS = 1.0  # queue lengths are counted this often, not at every step
 
@@ -146,6 +145,7 @@ class Service:
         self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
         self.last_step = clock.monotonic()
         self.counted = -COUNT_SECONDS
+        self.pace = BurstPace()
         self.backoff: Backoff[str] = Backoff(PAUSE_FIRST, PAUSE_MAX)
 
     def run(self) -> None:
@@ -176,12 +176,7 @@ class Service:
             # Of the leader only: to count gangs is to ask the state, which no plan or entry would show.
             self.metrics.queues(self._lengths() if self.loop.decides else {})
         self.loop.backend.wait(max(min(due - self.wall.now(), WAIT_SECONDS_MAX), 0.0))
-        self.stop.wait(self._batch_seconds(spent))
-
-    def _batch_seconds(self, spent: float) -> float:
-        """How long to batch events: bursts are handled together, a single event at once."""
-        burst = self.clock.monotonic() - self.last_step < REST_SECONDS_MIN
-        return min(max(spent, REST_SECONDS_MIN if burst else 0.0), REST_SECONDS_MAX)
+        self.stop.wait(self.pace.pause(self.clock.monotonic() - self.last_step, spent))
 
     def finish(self, seconds: float) -> None:
         """Wait for the writes in flight, and handle their outcomes."""
