@@ -1,6 +1,7 @@
-"""How long the loop lets events gather between two steps: the longer a burst lasts, the more of them a step takes.
+"""How long the loop lets events gather between two steps.
 
-Each step costs something whatever happened, and on a busy machine the API server needs the CPU as well.
+The longer a burst lasts, the more of its events are handled in one step: each step costs something
+whatever happened, and on a busy machine the API server needs the CPU as well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class BurstPace:
         self._gather = GATHER_SECONDS_MIN
 
     def pause(self, waited: float, spent: float) -> float:
-        """How long to gather events after waiting so long for the first of them; `spent`: by the last step."""
+        """How long to gather events, `waited` seconds after the last step, which took `spent` seconds."""
         in_burst = waited < GATHER_SECONDS_MIN
         pause = max(spent, self._gather if in_burst else 0.0)
         self._gather *= 2.0 if in_burst else 0.5
