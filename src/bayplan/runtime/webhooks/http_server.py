@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -106,7 +106,8 @@ class Server:
         await runner.cleanup()
         for transport in open_ones:
             if transport is not None:
-                transport.abort()  # do not wait for TLS clients that do not close
+                with suppress(AttributeError):  # Python 3.11.2, if aiohttp has closed the transport twice
+                    transport.abort()  # do not wait for TLS clients that do not close
         await asyncio.sleep(0.01)  # until they have noticed
 
 
