@@ -169,8 +169,8 @@ soak-slice: $(STAMP) ## Every fault of the soak once on 40 nodes, in a few minut
 kills: $(STAMP) ## Kill a replica, kube-apiserver and etcd KILLS times each under load; report in build/kills
 	@$(BIN)/python -m tests.soak $(SMALL) --kills $(KILLS) --every 3 --warm-up 120 --seed $(SEED) --report build/kills
 
-bench-scale: $(STAMP) ## Measure a replica on a large cluster of a real API server, and one that takes over (NODES=, PODS=; INSIDE=1: with NUMA zones and devices)
-	@$(BIN)/python -m tests.benchmarks.scale $(if $(filter command line,$(origin NODES)),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(INSIDE),--inside)
+bench-scale: $(STAMP) ## Measure a replica on a large cluster of a real API server, and one that takes over (NODES=, PODS=; INSIDE=1: with NUMA zones and devices; OUTAGES=8: of the API server)
+	@$(BIN)/python -m tests.benchmarks.scale $(if $(filter command line,$(origin NODES)),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(INSIDE),--inside) $(if $(OUTAGES),--outages $(OUTAGES))
 
 fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API, place and the engine for SECONDS
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)

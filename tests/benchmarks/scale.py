@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
+from threading import Thread
 
 from tests.benchmarks.device_pods import claim
 from tests.benchmarks.gang_load import PODS, load_pod
@@ -28,8 +29,8 @@ from tests.benchmarks.scale_world import NAMESPACE, store
 from tests.end_to_end.storm import Api
 from tests.support.listening import free_address
 from tools.controlplane.cluster import Cluster
-from tools.controlplane.plan import Trouble
-from tools.controlplane.start import control_plane
+from tools.controlplane.plan import APISERVER, Trouble
+from tools.controlplane.start import control_plane, restart
 
 READY_SECONDS = 900.0
 QUIET_SECONDS = 10.0
@@ -41,6 +42,10 @@ MEMORY_MAX = 4096.0
 EVENT_SECONDS = 20.0
 """At the rate that is asked for."""
 WARM_SECONDS = 2.0
+OUTAGE_SECONDS, OUTAGE_RATE = 6.0, 300
+"""The API server is away for so long, while so many pods change per second."""
+OUTAGE_PAUSE_SECONDS = 45.0
+"""Until everything is listed again, and freed memory went back to the system."""
 STEPS = re.compile(r'bayplan_step_seconds_bucket\{le="([^"]+)"\} (\S+)')
 EVENTS = re.compile(r'bayplan_events_total\{.*kind="Pod".*\} (\S+)')
 WRITTEN = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.MULTILINE)
@@ -69,6 +74,8 @@ class Row:
     step_p99: float = 0.0  # upper bound of the bucket, seconds
     repeated: dict[str, int] = field(default_factory=dict)  # writes after it, beside the pod's
     cold_repeated: dict[str, int] = field(default_factory=dict)
+    outages: int = 0
+    outage_megabytes: list[float] = field(default_factory=list)  # of the leader, after each outage
     missed: list[str] = field(default_factory=list)
 
 
@@ -78,6 +85,9 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=20_000)
     parser.add_argument("--inside", action="store_true", help="nodes have NUMA zones and devices")
     parser.add_argument("--events", type=int, default=1000, help="for each second (%(default)s)")
+    parser.add_argument(
+        "--outages", type=int, default=0, help="kill the API server so often while pods change (%(default)s)"
+    )
     parser.add_argument("--report", type=Path, default=Path("build/bench/scale.json"))
     wishes = parser.parse_args()
     kept = store(wishes.nodes, wishes.pods, inside=wishes.inside)
@@ -85,14 +95,15 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="bayplan-scale-") as name,
         control_plane(state=Path(name) / "cluster", store=kept) as cluster,
     ):
-        row = measured(cluster, Path(name), Row(wishes.nodes, wishes.pods, wishes.inside), wishes.events)
+        row = Row(wishes.nodes, wishes.pods, wishes.inside, outages=wishes.outages)
+        measured(cluster, Path(name), row, wishes.events)
     print(told(row))
     wishes.report.parent.mkdir(parents=True, exist_ok=True)
     wishes.report.write_text(json.dumps(asdict(row), indent=1) + "\n")
     return 1 if row.missed else 0
 
 
-def measured(cluster: Cluster, folder: Path, row: Row, events: int) -> Row:
+def measured(cluster: Cluster, folder: Path, row: Row, events: int) -> None:
     api = Api.of(cluster)
     with replica(cluster, folder / "a.log") as first:
         row.ready_seconds, row.ready_cpu_seconds = first.wait_ready(), first.cpu()
@@ -101,6 +112,9 @@ def measured(cluster: Cluster, folder: Path, row: Row, events: int) -> Row:
         row.megabytes = first.megabytes()
         if events:
             _under_events(cluster, row, first, events)
+            settle(api)
+        if row.outages:
+            cluster = _through_outages(cluster, row, first)
             settle(api)
         with replica(cluster, folder / "b.log") as second:
             second.wait_ready()
@@ -118,7 +132,6 @@ def measured(cluster: Cluster, folder: Path, row: Row, events: int) -> Row:
                 )
                 row.cold_repeated = cold
     row.missed = _missed(row)
-    return row
 
 
 @dataclass(slots=True)
@@ -263,6 +276,20 @@ def _under_events(cluster: Cluster, row: Row, leader: Running, rate: int) -> Non
     row.step_p99 = min(edge for edge, count in counts.items() if count >= 0.99 * total)
 
 
+def _through_outages(cluster: Cluster, row: Row, leader: Running) -> Cluster:
+    """Kill the API server again and again while pods change: everything has to be listed anew."""
+    pods = changeable(cluster, [f"bound-{number:06d}" for number in range(row.pods)])
+    for _ in range(row.outages):
+        changes = Thread(target=change, args=(cluster, pods, OUTAGE_RATE, OUTAGE_SECONDS))
+        changes.start()
+        cluster = restart(cluster, APISERVER, OUTAGE_SECONDS)
+        changes.join()
+        time.sleep(OUTAGE_PAUSE_SECONDS)
+        row.outage_megabytes.append(leader.megabytes())
+        print(f"after an outage: {row.outage_megabytes[-1]:,.0f} MB", flush=True)
+    return cluster
+
+
 def _steps(leader: Running) -> dict[float, float]:
     return {float(edge): float(count) for edge, count in STEPS.findall(leader.text("/metrics"))}
 
@@ -298,6 +325,10 @@ def told(row: Row) -> str:
         f"  time to ready          {row.ready_seconds:8.1f} s ({row.ready_cpu_seconds:.1f} s of CPU)",
         f"  memory, leader         {row.megabytes:8,.0f} MB",
         f"  memory, standby        {row.standby_megabytes:8,.0f} MB",
+        *(
+            f"  memory after outage {number:<2} {size:8,.0f} MB"
+            for number, size in enumerate(row.outage_megabytes, start=1)
+        ),
         f"  kill -9 to Lease       {row.lease_seconds:8.1f} s",
         f"  Lease to first binding {row.again_seconds:8.2f} s (standby), "
         f"{row.cold_again_seconds:.2f} s (started anew, ready after {row.cold_ready_seconds:.1f} s)",
