@@ -25,6 +25,8 @@ from bayplan.backends.fake_controllers.objects import (
 from bayplan.dialects.api import Write
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+COUNTS = ("active", "succeeded", "failed")
+"""Fields of a status that an API server leaves out when they are zero."""
 DEFAULT_BACKOFF_LIMIT = 6
 TAKEN_OVER = (
     ("metadata", "labels"),
@@ -125,5 +127,5 @@ def _ended(status: Object, now: str, kind: str, reason: str) -> Object:
 
 def _status_write(job: Object, status: Object) -> Iterator[Write]:
     known = job.get("status") or {}
-    if any(known.get(key) != value for key, value in status.items()):
+    if any(known.get(key, 0 if key in COUNTS else None) != value for key, value in status.items()):
         yield patch_status(JOBS, job, status)
