@@ -24,6 +24,7 @@ class ResourceRegistry:
         default_factory=dict
     )  # by storage: the version in which objects are kept
     rendered: dict[str, Any] = field(default_factory=dict)  # documents about what is served
+    changes: int = 0  # how often kinds were added or removed
 
     def find(self, group: str, version: str, plural: str) -> Resource:
         """The kind served at a place of the API; 404 when there is none."""
@@ -49,11 +50,15 @@ class ResourceRegistry:
             self.by_place[resource.group, resource.version, resource.plural] = resource
             if resource.to_storage is None:
                 self.stored.setdefault(resource.storage, resource)
-        self.rendered.clear()
+        self._changed()
 
     def remove(self, group: str, plural: str) -> None:
         for place in [place for place in self.by_place if (place[0], place[2]) == (group, plural)]:
             del self.by_place[place]
+        self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
         self.rendered.clear()
 
 

@@ -34,7 +34,8 @@ class EmbeddedBackend:
         self._pending: list[Event] = []
         self._outcomes: list[WriteOutcome] = []
         self._stirred = threading.Event()
-        self._quiet: Callable[[], None] = store.listen(self._stirred.set)
+        self._read = (0, 0)  # the state of the store at the last look
+        self._quiet: Callable[[], None] = store.listen(self._stir)
 
     def watch(self, kinds: Sequence[Kind]) -> None:
         """Begin to report on these kinds; NotServed when one that is not optional does not exist."""
@@ -57,18 +58,12 @@ class EmbeddedBackend:
         """Everything that happened since the last call, in the order it happened."""
         self._stirred.clear()
         with self._lock:
-            for kind in [kind for kind in self._awaited if self.store.resources.serves(kind)]:
-                self._awaited.remove(kind)
-                self._begin(kind)
-            found, self._pending = self._pending, []
-            fresh = []
-            for kind, watch in list(self._watches.items()):
-                if watch.closed:
-                    found += self._ended(kind)
-                elif watch.waiting():
-                    fresh += self._taken(kind, watch)
-        fresh.sort(key=_version)
-        return found + fresh
+            now = (self.store.version, self.store.resources.changes)
+            if now == self._read:
+                found, self._pending = self._pending, []
+                return found
+            self._read = now
+            return self._news()
 
     def submit(self, writes: Sequence[Write]) -> None:
         """Make these writes, one after the other."""
@@ -97,6 +92,25 @@ class EmbeddedBackend:
             for watch in self._watches.values():
                 watch.close()
             self._watches.clear()
+
+    def _stir(self) -> None:
+        """End the sleep of whoever waits. Telling it again costs more than looking whether it was told."""
+        if not self._stirred.is_set():
+            self._stirred.set()
+
+    def _news(self) -> list[Event]:
+        for kind in [kind for kind in self._awaited if self.store.resources.serves(kind)]:
+            self._awaited.remove(kind)
+            self._begin(kind)
+        found, self._pending = self._pending, []
+        fresh = []
+        for kind, watch in list(self._watches.items()):
+            if watch.closed:
+                found += self._ended(kind)
+            elif watch.waiting():
+                fresh += self._taken(kind, watch)
+        fresh.sort(key=_version)
+        return found + fresh
 
     def _begin(self, kind: Kind) -> None:
         """Report everything that exists, then that this was everything; 410 comes here again."""

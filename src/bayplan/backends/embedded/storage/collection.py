@@ -14,13 +14,20 @@ Object = dict[str, Any]
 class ObjectCollection:
     """Objects by key: `namespace/name`, or the name alone."""
 
-    __slots__ = ("keys", "log", "objects", "storage")
+    __slots__ = ("_everything", "keys", "log", "objects", "storage")
 
     def __init__(self, storage: str, window: int, version: int) -> None:
         self.storage = storage
         self.objects: dict[str, Object] = {}
         self.keys: list[str] = []
         self.log = Log(window, version)
+        self._everything: tuple[Object, ...] | None = None  # until the next change
+
+    def everything(self) -> tuple[Object, ...]:
+        """All objects in order; the same tuple until one of them changes."""
+        if self._everything is None:
+            self._everything = tuple([self.objects[key] for key in self.keys])
+        return self._everything
 
     def put(self, version: int, key: str, item: Object) -> StoreChange:
         """Store an object, new or changed."""
@@ -72,6 +79,7 @@ class ObjectCollection:
         return objects, sorted(objects)
 
     def _logged(self, change: StoreChange) -> StoreChange:
+        self._everything = None
         self.log.append(change)
         return change
 

@@ -107,6 +107,8 @@ class Store:
     ) -> ListPage:
         """Objects in the order of their names: all, those selected, or a page; with `version`, as of then."""
         resource = self.resources.of(kind)
+        if not (namespace or labels or fields or limit or token or version):
+            return ListPage([*self.everything(resource)], str(self.version))
         collection_of = self.collection_of(resource)
         matches = self._matcher(resource, labels, fields)
         at, after = read_token(token) if token else (parse_version(version) if version else self.version, "")
@@ -129,6 +131,12 @@ class Store:
         last = items[-1]["metadata"]
         token = write_token(at, key_of(resource, last.get("namespace", ""), last["name"]))
         return ListPage(shown, str(at), token, rest if matches is None else None)
+
+    def everything(self, kind: Kind | Resource) -> tuple[Object, ...]:
+        """All objects of a kind in the order of their names; the same tuple until one of them changes."""
+        resource = self.resources.of(kind)
+        found = self.collection_of(resource).everything()
+        return tuple([outward(resource, item) for item in found]) if resource.from_storage else found
 
     def watch(
         self,

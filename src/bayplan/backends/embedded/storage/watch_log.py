@@ -111,7 +111,8 @@ class Watch:
 
     def waiting(self) -> bool:
         """Whether `take` may have something to give."""
-        return bool(self._initial) or self._place < self._log.end
+        log = self._log
+        return self._place < log.dropped + len(log.changes) or bool(self._initial)
 
     def close(self) -> None:
         """Read no more."""
