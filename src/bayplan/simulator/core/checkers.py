@@ -13,7 +13,7 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.model.gang import Gang, PodSet, Ref, Segment
 from bayplan.model.plan import Bind, Plan, PreemptPod
-from bayplan.simulator.core.documents import once_per_document
+from bayplan.simulator.core.documents import once_per_document, once_per_listing
 from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 
@@ -33,21 +33,21 @@ class InvariantChecker:
 
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Yield a sentence for each violation in the current state."""
-        pods = pods_on_nodes(objects("pods"))
-        yield from over_committed(objects("nodes"), pods)
-        labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in objects("nodes")}
+        yield from over_committed_nodes(objects("nodes"), objects("pods"))
+        labels, by_owner = labels_by_node(objects("nodes")), _by_owner(objects("pods"))
         for job in objects("jobs"):
-            own_pods = [pod for pod in pods if _is_owned_by(pod, job)]
-            succeeded = [pod for pod in objects("pods") if _has_succeeded(pod) and _is_owned_by(pod, job)]
-            yield from check_localities(job, [*own_pods, *succeeded], labels)
-            yield from self._partial(job, own_pods, objects("pods"), now)
+            own_pods = by_owner.get(job["metadata"]["uid"], ())
+            running = pods_on_nodes(own_pods)
+            succeeded = [pod for pod in own_pods if _has_succeeded(pod)]
+            yield from check_localities(job, [*running, *succeeded], labels)
+            yield from self._partial(job, running, own_pods, now)
 
     def _partial(
-        self, job: Object, running: Sequence[Object], pods: Sequence[Object], now: float
+        self, job: Object, running: Sequence[Object], own_pods: Sequence[Object], now: float
     ) -> Iterator[str]:
         name = job["metadata"]["name"]
-        own_pods = [pod for pod in pods if _is_owned_by(pod, job) and pod["status"].get("phase") not in OVER]
-        if running and any(not pod["spec"].get("nodeName") for pod in own_pods):
+        unfinished = (pod for pod in own_pods if pod["status"].get("phase") not in OVER)
+        if running and any(not pod["spec"].get("nodeName") for pod in unfinished):
             since = self.partial_since.setdefault(name, now)
             if now - since > PARTIAL_SECONDS and not _may_be_unplaceable(job):
                 yield f"job {name} has run only partially for {now - since:.0f} s"
@@ -62,6 +62,12 @@ def over_committed(
     for name, resource, amount, limit in use_of(nodes, used_by(pods, node_of or bound_to)):
         if amount > limit:
             yield f"node {name} holds {amount} {resource} of {limit}"
+
+
+@once_per_listing
+def over_committed_nodes(nodes: Sequence[Object], pods: Sequence[Object]) -> tuple[str, ...]:
+    """The same for all pods that are bound, as sentences."""
+    return tuple(over_committed(nodes, pods_on_nodes(pods)))
 
 
 @once_per_document
@@ -108,9 +114,16 @@ def used_by(pods: Iterable[Object], node_of: Callable[[Object], str] = bound_to)
     return used
 
 
-def pods_on_nodes(pods: Iterable[Object]) -> list[Object]:
+@once_per_listing
+def pods_on_nodes(pods: Sequence[Object]) -> tuple[Object, ...]:
     """Pods that use resources of a node."""
-    return [pod for pod in pods if _uses_node(pod)]
+    return tuple([pod for pod in pods if _uses_node(pod)])
+
+
+@once_per_listing
+def labels_by_node(nodes: Sequence[Object]) -> Mapping[str, Mapping[str, str]]:
+    """The labels of every node, by its name."""
+    return {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
 
 
 def check_localities(
@@ -191,13 +204,17 @@ def check_consistency(state: SchedulingState) -> Iterator[str]:
     sums = state.store.nodes.ledger.by_node()
     for cluster in state.store.nodes.topologies.values():
         for name, used in cluster.used.items():
+            if used == sums.get(name):
+                continue
             held = {resource: amount for resource, amount in used.items() if amount}
             if held != {r: a for r, a in sums.get(name, {}).items() if a}:
                 yield f"node {name}: the ledger says {sums.get(name, {})}, the cluster {held}"
+    entries = list(state.entries())
+    queued = {entry.ref for entry in entries}
     for ref in state.store.specs:
-        if state.state_of(ref) is None:
+        if ref not in queued:
             yield f"gang {ref} is in no queue"
-    for entry in state.entries():
+    for entry in entries:
         if entry.state in (EntryState.BACKOFF, EntryState.BINDING) and entry.due == float("inf"):
             yield f"gang {entry.ref} stays {entry.state} forever"
 
@@ -210,9 +227,14 @@ def _has_succeeded(pod: Object) -> bool:
     return pod["status"].get("phase") == "Succeeded" and not pod["metadata"].get("deletionTimestamp")
 
 
-def _is_owned_by(pod: Object, job: Object) -> bool:
-    references = pod["metadata"].get("ownerReferences") or []
-    return any(reference["uid"] == job["metadata"]["uid"] for reference in references)
+@once_per_listing
+def _by_owner(pods: Sequence[Object]) -> Mapping[str, tuple[Object, ...]]:
+    """Pods by the uid of each of their owners."""
+    found: dict[str, list[Object]] = {}
+    for pod in pods:
+        for uid in {reference["uid"] for reference in pod["metadata"].get("ownerReferences") or ()}:
+            found.setdefault(uid, []).append(pod)
+    return {uid: tuple(owned) for uid, owned in found.items()}
 
 
 def _may_be_unplaceable(job: Object) -> bool:

@@ -67,7 +67,6 @@ class SimulationRun(ABC):
         self.store.reactions += (self._on_change,)
         self.journal = PlanObserver(self._on_plan)
         self.writes: list[bytes] = []
-        self._lists: dict[str, tuple[int, list[Object]]] = {}  # by plural, at which version of the store
         self.busy = True
         self.waits = False  # for the outcome of a write, which may have changed nothing
         self._cycle_dice = Random(f"cycles {seed}")
@@ -167,13 +166,9 @@ class SimulationRun(ABC):
         """Simulated controllers and kubelets on the store."""
         return FakeControllerManager(EmbeddedBackend(self.store))
 
-    def listed(self, plural: str) -> list[Object]:
-        """All objects of a kind in the store; checkers ask for the same lists, and change none."""
-        version, items = self._lists.get(plural, (0, []))
-        if version != self.store.version:
-            items = self.store.list(self.kinds[plural]).items
-            self._lists[plural] = (self.store.version, items)
-        return items
+    def listed(self, plural: str) -> tuple[Object, ...]:
+        """All objects of a kind in the store: the same tuple until one of them changes."""
+        return self.store.everything(self.kinds[plural])
 
     def occurs(self, name: str) -> bool:
         """Whether a fault happens now, by its probability."""

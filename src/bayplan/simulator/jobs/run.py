@@ -91,6 +91,6 @@ class JobsSimulation(SimulationRun):
         self.report.admissions = self.queues.admissions
         self.report.faults.update(self.actors.injected)
 
-    def _without_gangs(self, plural: str) -> list[Object]:
+    def _without_gangs(self, plural: str) -> Sequence[Object]:
         """List objects of a kind, but no pods: the pods of gangs are counted with their Workloads."""
-        return [] if plural == "pods" else self.listed(plural)
+        return () if plural == "pods" else self.listed(plural)

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from bayplan.backends.embedded.api.selectors import selector_matcher
 from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.model.plan import Plan, PreemptPod
-from bayplan.simulator.core.checkers import check_localities, over_committed, pods_on_nodes
+from bayplan.simulator.core.checkers import (
+    check_localities,
+    labels_by_node,
+    over_committed,
+    pods_on_nodes,
+)
+from bayplan.simulator.core.documents import LastLook, once_per_listing
 from bayplan.simulator.pods.gang_view import (
     GangView,
     List,
@@ -58,19 +64,24 @@ class PodChecker:
     preemptions: list[GangPreemption] = field(default_factory=list)
     preempted: dict[str, float] = field(default_factory=dict)  # uids of those who were sent away, and when
     preempted_gangs: set[str] = field(default_factory=set)  # gangs of which some made room for others
+    last_look: LastLook = field(default_factory=LastLook)
+    in_part: tuple[GangView, ...] = ()  # gangs that held capacity in part at the last look
 
     def check(
         self, objects: List, now: float, known_node: KnownNode, disturbed: Iterable[str], *, exact: bool
     ) -> Iterator[str]:
         """Yield each violation in the current state. `exact`: no recent write has an uncertain outcome."""
-        nodes = objects("nodes")
-        labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
-        new_pods = [pod for pod in objects("pods") if self._is_new(pod)]
+        new_pods = [pod for pod in _bound_ours(objects("pods")) if pod["metadata"]["uid"] not in self.bound]
         views = gang_views(objects)
-        placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or known_node(pod)]
-        leaving = {uid for uid, when in self.preempted.items() if when == now}
-        decided_on = [pod for pod in placed if is_ours(pod) or self._was_known(pod, now)]
+        foreign = [pod for pod in _foreign_on_nodes(objects("pods")) if known_node(pod)]
+        known_before = {pod["metadata"]["uid"] for pod in foreign if self._was_known(pod, now)}
         if new_pods:
+            nodes, labels = objects("nodes"), labels_by_node(objects("nodes"))
+            known = {pod["metadata"]["uid"] for pod in foreign}
+            on_nodes = pods_on_nodes(objects("pods"))
+            placed = [pod for pod in on_nodes if is_ours(pod) or pod["metadata"]["uid"] in known]
+            decided_on = [pod for pod in placed if is_ours(pod) or pod["metadata"]["uid"] in known_before]
+            leaving = {uid for uid, when in self.preempted.items() if when == now}
             touched = {pod["spec"]["nodeName"] for pod in new_pods}
             yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], placed)
             for pod in new_pods:
@@ -85,12 +96,26 @@ class PodChecker:
         for pod in new_pods:
             self.bound[pod["metadata"]["uid"]] = now
             self.bound_priorities.append((now, priority_of(pod)))
-        for view in views.values():
+        if not self.last_look.repeats(*(objects(one) for one in ("groups", "jobs", "jobsets", "pods"))):
+            self._note_minimums(views)
+        in_part = {view.name for view in self.in_part}
+        for name in [one for one in self.partial_since if one in views and one not in in_part]:
+            del self.partial_since[name]
+        for view in self.in_part:
             yield from self._partial(view, now, disturbed)
 
-    def _is_new(self, pod: Object) -> bool:
-        bound = is_ours(pod) and bool(pod["spec"].get("nodeName"))
-        return bound and pod["metadata"]["uid"] not in self.bound
+    def _note_minimums(self, views: Mapping[str, GangView]) -> None:
+        """Remember which gangs have their minimum, and which hold capacity without ever having had it."""
+        in_part = []
+        for view in views.values():
+            bound_pods, key = view.bound_pods(), (view.name, view.uid)
+            if view.known and len(bound_pods) >= view.minimum:
+                self.had_minimum[key] = None
+            holds = bool(pods_on_nodes(bound_pods))  # finished pods hold no capacity
+            partial = holds and len(bound_pods) < view.minimum and view.pending_pods()
+            if partial and view.known and key not in self.had_minimum:
+                in_part.append(view)
+        self.in_part = tuple(in_part)
 
     def _partial(self, view: GangView, now: float, disturbed: Iterable[str]) -> Iterator[str]:
         """A gang that never had its minimum must not stay partially bound while other pods of it are pending.
@@ -98,16 +123,11 @@ class PodChecker:
         Unless another actor deleted pods of it, or pods of it were preempted: then it is unknown whether it
         ever had its minimum.
         """
-        bound, key = len(view.bound_pods()), (view.name, view.uid)
-        if view.known and bound >= view.minimum:
-            self.had_minimum[key] = None
-        holds = bool(pods_on_nodes(view.bound_pods()))  # finished pods hold no capacity
-        partial = holds and bound < view.minimum and view.pending_pods() and key not in self.had_minimum
-        if not partial or not view.known or view.name in disturbed or view.name in self.preempted_gangs:
+        if view.name in disturbed or view.name in self.preempted_gangs:
             self.partial_since.pop(view.name, None)
         elif now - self.partial_since.setdefault(view.name, now) > self.heal_seconds + GRACE_SECONDS:
             seconds = now - self.partial_since[view.name]
-            yield f"{view.name} holds {bound} of {view.minimum} pods for {seconds:.0f} s"
+            yield f"{view.name} holds {len(view.bound_pods())} of {view.minimum} pods for {seconds:.0f} s"
 
     def restarted(self) -> None:
         """Forget since when gangs are partially bound, as the scheduler does when it restarts."""
@@ -162,6 +182,18 @@ class PodChecker:
             )
             if preemption.when > partial_since and not was_bound and not overtaken:
                 yield f"pod {preemption.victim} was preempted for {preemption.by}, which got no node"
+
+
+@once_per_listing
+def _bound_ours(pods: Sequence[Object]) -> tuple[Object, ...]:
+    """Pods of our scheduler that were bound."""
+    return tuple([pod for pod in pods if is_ours(pod) and pod["spec"].get("nodeName")])
+
+
+@once_per_listing
+def _foreign_on_nodes(pods: Sequence[Object]) -> tuple[Object, ...]:
+    """Pods of other schedulers that use a node."""
+    return tuple([pod for pod in pods_on_nodes(pods) if not is_ours(pod)])
 
 
 def check_ports_and_anti_affinity(pod: Object, others: Sequence[Object], labels: Labels) -> Iterator[str]:

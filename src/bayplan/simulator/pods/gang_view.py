@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from bayplan.dialects.jobs.batch_jobs import JOB_SET_NAME
 from bayplan.dialects.kube.gang.objects import TOPOLOGY
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.simulator.core.checkers import gang_of_job
+from bayplan.simulator.core.documents import once_per_document, once_per_listing
 
 Object = dict[str, Any]
 List = Callable[[str], Sequence[Object]]
@@ -21,6 +22,7 @@ def is_ours(pod: Object) -> bool:
     return bool(pod["spec"].get("schedulerName") == SCHEDULER)
 
 
+@once_per_document
 def gang_of(pod: Object) -> str:
     """The gang of a pod, as kind and name; empty if none."""
     spec, meta = pod["spec"], pod["metadata"]
@@ -82,11 +84,18 @@ def is_pending(pod: Object) -> bool:
     return is_ours(pod) and not (pod["spec"].get("nodeName") or is_terminating(pod) or phase_of(pod) in OVER)
 
 
-def gang_views(objects: List) -> dict[str, GangView]:
+def gang_views(objects: List) -> Mapping[str, GangView]:
     """All gangs that have pods, by name, including pods without a gang."""
-    objects_by_name = dict(_gang_objects(objects))
+    return _gang_views(objects("groups"), objects("jobs"), objects("jobsets"), objects("pods"))
+
+
+@once_per_listing
+def _gang_views(
+    groups: Sequence[Object], jobs: Sequence[Object], job_sets: Sequence[Object], pods: Sequence[Object]
+) -> Mapping[str, GangView]:
+    objects_by_name = dict(_gang_objects(groups, jobs, job_sets))
     views: dict[str, GangView] = {}
-    for pod in objects("pods"):
+    for pod in pods:
         name = gang_of(pod) or f"Pod/{pod['metadata']['name']}"
         if name not in views:
             views[name] = _gang_view(name, pod, objects_by_name)
@@ -94,14 +103,11 @@ def gang_views(objects: List) -> dict[str, GangView]:
     return views
 
 
-def _gang_objects(objects: List) -> Iterator[tuple[str, Object]]:
-    for kind, plural in (
-        ("PodGroup", "groups"),
-        ("Workload", "groups"),
-        ("Job", "jobs"),
-        ("JobSet", "jobsets"),
-    ):
-        for obj in objects(plural):
+def _gang_objects(
+    groups: Sequence[Object], jobs: Sequence[Object], job_sets: Sequence[Object]
+) -> Iterator[tuple[str, Object]]:
+    for kind, found in (("PodGroup", groups), ("Workload", groups), ("Job", jobs), ("JobSet", job_sets)):
+        for obj in found:
             if obj["kind"] == kind:
                 yield f"{kind}/{obj['metadata']['name']}", obj
 

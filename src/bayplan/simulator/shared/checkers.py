@@ -9,17 +9,20 @@ before it has seen what the other one did; then the excess ends soon, and no gan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bayplan.backends.fake_controllers.manifests import GPU, Object
 from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.model.node import HOSTNAME
+from bayplan.model.pod import PodKey
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
-from bayplan.simulator.core.documents import once_per_document
+from bayplan.simulator.core.documents import LastLook, once_per_document, once_per_listing
 from bayplan.simulator.jobs.checkers import gang_of, pod_set_of
 from bayplan.simulator.queues.workload_view import PodSetPlacement, conditions_of, read
 from bayplan.simulator.shared.domains import Domain, DomainChecker, OpenSlots, is_inside
+from bayplan.simulator.shared.pod_groups import key_of
 from bayplan.simulator.shared.zones import ZoneActors
 
 List = Callable[[str], Sequence[Object]]
@@ -36,7 +39,9 @@ class ClaimChecker:
     processes: int
     zones: ZoneActors | None = None
     over_since: dict[tuple[str, str], float] = field(default_factory=dict)  # by node and resource
-    bound: dict[str, str] = field(default_factory=dict)  # bound pods of queued gangs: gang by uid
+    bound: Mapping[str, str] = field(default_factory=dict)  # bound pods of queued gangs: gang by uid
+    last_look: LastLook = field(default_factory=LastLook)
+    over: dict[tuple[str, str], str] = field(default_factory=dict)  # what was too much at the last look
     last_over: dict[str, float] = field(default_factory=dict)  # by node or domain
     domains: DomainChecker = field(default_factory=DomainChecker)
     crossed: int = 0  # how often two processes gave away the same capacity
@@ -46,18 +51,18 @@ class ClaimChecker:
         objects: List,
         now: float,
         last_fault: float,
-        is_known: Callable[[Object], bool] = lambda pod: True,
+        seen: Mapping[PodKey, Any] | None = None,
         is_admitted: Callable[[str], bool] = lambda workload: True,
     ) -> Iterator[str]:
         """Yield a sentence for each violation in the current state.
 
-        `is_known` tells whether the scheduler has seen a pod, and `is_admitted` whether it has seen the
-        admission of a Workload: what it has not seen it cannot respect.
+        `seen` has the pods that the scheduler has seen (None: all of them), and `is_admitted` tells whether
+        it has seen the admission of a Workload: what it has not seen it cannot respect.
         """
         nodes, pods = objects("nodes"), objects("pods")
         slots = open_slots(objects("workloads"), pods, nodes)
         self.domains.note_nodes(nodes, pods, now)
-        over = dict(self._over(nodes, pods, slots))
+        over = self._all_over(nodes, pods, slots)
         self.crossed += sum(key not in self.over_since for key in over)
         self.over_since = {key: self.over_since.get(key, now) for key in over}
         self.last_over |= {node: now for node, _ in over}
@@ -68,10 +73,12 @@ class ClaimChecker:
                 yield sentence
             elif now - since > TAKEN_SECONDS:
                 yield f"{sentence}, for {now - since:.0f} s"
-        known = [pod for pod in pods if is_known(pod)]
         held = [one for one in slots if is_admitted(one.workload)]
-        all_known = len(known) == len(pods) and len(held) == len(slots)
-        known_over = over if all_known else dict(self._over(nodes, known, held))
+        unseen = frozenset() if seen is None else _keys(pods).difference(seen)
+        known_over: Collection[tuple[str, str]] = over
+        if unseen or len(held) < len(slots):
+            known = [pod for pod in pods if key_of(pod) not in unseen] if unseen else pods
+            known_over = dict(self._over(nodes, known, held))
         yield from self._check_starts(pods, slots, {node for node, _ in known_over})
 
     def _refused(self) -> Iterator[str]:
@@ -89,6 +96,15 @@ class ClaimChecker:
         slots = open_slots(objects("workloads"), objects("pods"), objects("nodes"))
         for _, sentence in self._over(objects("nodes"), objects("pods"), slots):
             yield f"at the end {sentence}"
+
+    def _all_over(
+        self, nodes: Sequence[Object], pods: Sequence[Object], slots: Sequence[OpenSlots]
+    ) -> dict[tuple[str, str], str]:
+        """As `_over`, but looked at again only after a change. Zones change without these objects."""
+        has_zones = self.zones is not None and bool(self.zones.sizes)
+        if not self.last_look.repeats(nodes, pods, slots) or has_zones:
+            self.over = dict(self._over(nodes, pods, slots))
+        return self.over
 
     def _over(
         self, nodes: Sequence[Object], pods: Sequence[Object], slots: Iterable[OpenSlots]
@@ -123,7 +139,9 @@ class ClaimChecker:
         self, pods: Sequence[Object], slots: Sequence[OpenSlots], taken: set[str]
     ) -> Iterator[str]:
         """No gang starts while one of its slots is taken by a pod that is not of this gang."""
-        bound = {pod["metadata"]["uid"]: gang_of(pod) for pod in pods_on_nodes(pods) if gang_of(pod)}
+        bound = _bound_queued(pods)
+        if bound is self.bound:
+            return
         running = {gang for uid, gang in bound.items() if uid in self.bound}
         for gang in sorted({gang for uid, gang in bound.items() if uid not in self.bound} - running):
             lost = sorted({one.where for one in slots if one.workload == gang and one.where in taken})
@@ -132,9 +150,21 @@ class ClaimChecker:
         self.bound = bound
 
 
+@once_per_listing
+def _bound_queued(pods: Sequence[Object]) -> Mapping[str, str]:
+    """The pods of queued gangs that use a node: the gang by uid."""
+    return {pod["metadata"]["uid"]: gang_of(pod) for pod in pods_on_nodes(pods) if gang_of(pod)}
+
+
+@once_per_listing
+def _keys(pods: Sequence[Object]) -> frozenset[PodKey]:
+    return frozenset([key_of(pod) for pod in pods])
+
+
+@once_per_listing
 def open_slots(
-    workloads: Iterable[Object], pods: Iterable[Object], nodes: Iterable[Object] = ()
-) -> list[OpenSlots]:
+    workloads: Sequence[Object], pods: Sequence[Object], nodes: Sequence[Object]
+) -> tuple[OpenSlots, ...]:
     """The slots of all admitted Workloads that are promised to pods that are not bound yet.
 
     A gang may have more slots than it still needs, since pods are over: then only those count that cannot be
@@ -165,7 +195,7 @@ def open_slots(
                     if domain[0][0] == HOSTNAME:
                         made = replace(made, host=domain[0][1], domain=())
                     found.append(made)
-    return found
+    return tuple(found)
 
 
 def _domain(levels: Sequence[str], values: Sequence[str]) -> Domain:
@@ -221,7 +251,7 @@ def _placements(workload: Object) -> tuple[PodSetPlacement, ...]:
     return read(workload, {}).placements
 
 
-def _holders(node: str, pods: Iterable[Object], slots: Iterable[OpenSlots]) -> Iterator[str]:
+def _holders(node: str, pods: Sequence[Object], slots: Iterable[OpenSlots]) -> Iterator[str]:
     """What uses a node, or is promised to be there, for people who read a violation."""
     for pod in pods_on_nodes(pods):
         if pod["spec"]["nodeName"] == node:

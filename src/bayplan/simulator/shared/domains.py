@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from bayplan.backends.fake_controllers.manifests import Object
-from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import domain_text
-from bayplan.simulator.core.checkers import pods_on_nodes, used_by
+from bayplan.simulator.core.checkers import allocatable_of, pods_on_nodes, used_by
+from bayplan.simulator.core.documents import LastLook
 from bayplan.simulator.jobs.checkers import gang_of
 
 NEVER = -float("inf")
@@ -43,18 +43,21 @@ class OpenSlots:
 class DomainChecker:
     """Checks domains with slots; remembers when a domain last lost capacity of nodes."""
 
-    sizes: dict[str, dict[str, int]] = field(default_factory=dict)  # allocatable by node
+    sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)  # allocatable by node
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     lost_at: dict[str, float] = field(default_factory=dict)  # by node
     seen: dict[str, Domain] = field(default_factory=dict)  # by text
     absent: set[str] = field(default_factory=set)  # nodes that pods are still bound to
+    last_look: LastLook = field(default_factory=LastLook)
 
     def note_nodes(self, nodes: Sequence[Object], pods: Sequence[Object], now: float) -> None:
         """Remember which nodes have become smaller, or have left their domain.
 
         A node that is gone counts as lost until no pod is bound to it: only then its slots are open again.
         """
-        sizes = {node["metadata"]["name"]: amounts_of(node["status"].get("allocatable")) for node in nodes}
+        if self.last_look.repeats(nodes, pods) and not self.absent:
+            return
+        sizes = {node["metadata"]["name"]: allocatable_of(node) for node in nodes}
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
         for name, before in self.sizes.items():
             after = sizes.get(name, {})
@@ -139,7 +142,7 @@ def _fit(nodes: Sequence[Object], used: Mapping[str, Mapping[str, int]], slots: 
     resources = sorted({name for one in slots for name, amount in one.each.items() if amount})
     free: list[Vector] = []
     for node in nodes:
-        has, uses = amounts_of(node["status"].get("allocatable")), used.get(node["metadata"]["name"], {})
+        has, uses = allocatable_of(node), used.get(node["metadata"]["name"], {})
         free.append(tuple(has.get(name, 0) - uses.get(name, 0) for name in resources))
     wanted = [tuple(one.each.get(name, 0) for name in resources) for one in slots for _ in range(one.count)]
     wanted.sort(reverse=True)

@@ -24,7 +24,7 @@ from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.checkers import check_consistency
-from bayplan.simulator.core.documents import once_per_document
+from bayplan.simulator.core.documents import LastLook
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import LISTED
 from bayplan.simulator.core.recording import RecordingBackend
@@ -32,7 +32,7 @@ from bayplan.simulator.core.scheduler_simulation import REST_SECONDS, RESTING_ST
 from bayplan.simulator.core.simulation import EPOCH, NEVER
 from bayplan.simulator.jobs import checkers as jobs_checkers
 from bayplan.simulator.jobs.actors import JobActors
-from bayplan.simulator.jobs.checkers import JobGangChecker, gang_of
+from bayplan.simulator.jobs.checkers import JobGangChecker
 from bayplan.simulator.jobs.run import CAPACITY_CHECK_STEPS
 from bayplan.simulator.jobs.world import JOB_SETS
 from bayplan.simulator.pods.actors import PodActors
@@ -44,7 +44,8 @@ from bayplan.simulator.queues import state_checker
 from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.shared import pod_groups
 from bayplan.simulator.shared.checkers import ClaimChecker
-from bayplan.simulator.shared.pod_groups import PodGroupActors, key_of
+from bayplan.simulator.shared.families import GANGS, JOBS, TREES, family_of, of_gangs, of_queued_jobs
+from bayplan.simulator.shared.pod_groups import PodGroupActors
 from bayplan.simulator.shared.world import (
     SlotLevel,
     drawn_kind,
@@ -58,12 +59,10 @@ from bayplan.simulator.subgroups.checkers import (
     check_no_partial_groups,
     check_queue_status,
 )
-from bayplan.simulator.subgroups.group_view import group_of
 from bayplan.simulator.subgroups.run import WATCHED, check_same_queue_usage
 from bayplan.state.cluster.shared_state import ClusterState
 
 Object = dict[str, Any]
-JOBS, TREES, GANGS = "jobs", "trees", "gangs"  # the families of pods
 PAUSE, PAUSE_DENSE = 0.15, 0.02  # the chance that one of two processes pauses after a step
 PAUSE_SECONDS = (0.5, 6.0)
 DENSE = 0.7  # the share of dense worlds
@@ -130,6 +129,7 @@ class SharedSimulation(SchedulerSimulation):
         self.last_fault, self.faults = EPOCH, 0
         self.changed, self.seen = EPOCH, 0  # when any object did, and what that made of the store
         self.active: dict[str, str] = {}  # bound pods at the last look: gang by uid
+        self.last_look = LastLook()
         self.disturbed: dict[str, None] = {}  # gangs that lost pods otherwise than by preemption
         self.admitted_at = -NEVER
         self.bound_at = {JOBS: -NEVER, TREES: -NEVER, GANGS: -NEVER}  # when a pod of a family was bound last
@@ -232,11 +232,9 @@ class SharedSimulation(SchedulerSimulation):
     def problems(self) -> Iterator[str]:
         self.checks += 1
         self._note_disturbed()
-        known = self.scheduler.state.store.pods
+        seen = self.scheduler.state.store.pods
         held = {ref.name for ref in self.scheduler.state.store.claims.gangs}
-        yield from self.claims.check(
-            self.listed, self.now, self.last_fault, lambda pod: key_of(pod) in known, held.__contains__
-        )
+        yield from self.claims.check(self.listed, self.now, self.last_fault, seen, held.__contains__)
         self.job_checker.taken = self.claims.taken(self.now)
         yield from self.job_checker.check(self._of_jobs, self.now)
         admissions = self.quota_checker.admissions
@@ -249,9 +247,8 @@ class SharedSimulation(SchedulerSimulation):
         yield from check_consistency(self.scheduler.state)
         last_change = max(self.outcome_lost_at, self.started_at, self.trees.changed_at)
         exact = self.now - last_change > UNCERTAIN_SECONDS
-        bound = {key for key, pod in self.scheduler.state.store.pods.items() if pod.node}
         yield from self.tree_checker.check(
-            self._of_trees, self.now, bound, exact=exact and not self._groups_were_deleted()
+            self._of_trees, self.now, seen, exact=exact and not self._groups_were_deleted()
         )
         yield from self.pod_checker.check(
             self._of_gangs, self.now, lambda pod: "", self.disturbed, exact=exact
@@ -267,6 +264,8 @@ class SharedSimulation(SchedulerSimulation):
         Also when pods that no queue knows were bound: they may use what a preempted gang left before the gang
         that preempted it is admitted.
         """
+        if self.last_look.repeats(self.listed("pods")):
+            return
         bound = [
             pod
             for pod in self.listed("pods")
@@ -275,7 +274,7 @@ class SharedSimulation(SchedulerSimulation):
         active = {pod["metadata"]["uid"]: gang_of_pod(pod) for pod in bound}
         for pod in bound:
             if pod["metadata"]["uid"] not in self.active:
-                self.bound_at[_family(pod)] = self.now
+                self.bound_at[family_of(pod)] = self.now
         self.quota_checker.outside = max(self.bound_at[TREES], self.bound_at[GANGS])
         for uid, gang in self.active.items():
             if uid not in active and uid not in self.pod_checker.preempted:
@@ -296,32 +295,31 @@ class SharedSimulation(SchedulerSimulation):
 
     # ── the parts of the cluster ──
 
-    def _of_jobs(self, plural: str) -> list[Object]:
+    def _of_jobs(self, plural: str) -> Sequence[Object]:
         """List objects of a kind; of pods, only those of queued jobs."""
-        found = self.listed(plural)
-        return [pod for pod in found if gang_of(pod)] if plural == "pods" else found
+        return of_queued_jobs(self.listed(plural)) if plural == "pods" else self.listed(plural)
 
-    def _of_owned_jobs(self, plural: str) -> list[Object]:
+    def _of_owned_jobs(self, plural: str) -> Sequence[Object]:
         """The same without queued groups of plain pods, which no job owns."""
         found = self._of_jobs(plural)
         if plural == "workloads":
             return [one for one in found if not pod_groups.is_of_pods(one)]
         return [pod for pod in found if not pod_groups.group_of(pod)] if plural == "pods" else found
 
-    def _of_trees(self, plural: str) -> list[Object]:
+    def _of_trees(self, plural: str) -> Sequence[Object]:
         """List objects of a kind; groups are those with sub-groups."""
         return self.listed("trees" if plural == "groups" else plural)
 
-    def _of_gangs(self, plural: str) -> list[Object]:
+    def _of_gangs(self, plural: str) -> Sequence[Object]:
         """List objects of a kind: groups of the gang API, and pods that are neither queued nor in a tree."""
         if plural in ("jobs", "jobsets"):
-            return []
+            return ()
         found = self.listed("gangs" if plural == "groups" else plural)
-        return [pod for pod in found if _family(pod) == GANGS] if plural == "pods" else found
+        return of_gangs(found) if plural == "pods" else found
 
-    def _without_pods(self, plural: str) -> list[Object]:
+    def _without_pods(self, plural: str) -> Sequence[Object]:
         """List objects of a kind, but no pods: claims are checked more strictly."""
-        return [] if plural == "pods" else self.listed(plural)
+        return () if plural == "pods" else self.listed(plural)
 
     # ── what must hold whenever nothing is under way, and at the end ──
 
@@ -351,8 +349,7 @@ class SharedSimulation(SchedulerSimulation):
         yield from jobs_checkers.final_violations(self._of_owned_jobs, self.jobs.written)
         yield from pod_groups.final_violations(self.listed, self.pod_groups.groups)
         yield from state_checker.final_violations(self.admission, self.store, self.now, self.error_injection)
-        known = {key_of(pod) for pod in self.listed("pods")}
-        yield from self.tree_checker.check(self._of_trees, self.end, known, exact=False)
+        yield from self.tree_checker.check(self._of_trees, self.end, None, exact=False)
         yield from self.pod_checker.check(
             self._of_gangs, self.end, lambda pod: "", self.disturbed, exact=False
         )
@@ -386,11 +383,6 @@ class SharedSimulation(SchedulerSimulation):
         self.report.faults["displaced"] += len(
             self.tree_checker.preempted | self.pod_checker.preempted.keys()
         )
-
-
-@once_per_document
-def _family(pod: Object) -> str:
-    return JOBS if gang_of(pod) or pod_groups.group_of(pod) else TREES if group_of(pod) else GANGS
 
 
 def _dialect(action: Any) -> str:

@@ -137,6 +137,8 @@ class ZoneActors:
 
     def crowded(self, promised: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, str]]:
         """The nodes whose zones have no room for the pods that they are promised to, and a sentence."""
+        if not self.sizes:
+            return
         present = {node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items}
         self._look()
         for name in sorted(present & self.sizes.keys()):

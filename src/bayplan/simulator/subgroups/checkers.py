@@ -5,15 +5,16 @@ Plans are checked against the objects that the scheduler had received when it de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from bayplan.backends.fake_controllers.objects import is_terminating, phase_of
 from bayplan.dialects.kai.status.messages import CONDITION
 from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
-from bayplan.model.pod import PodKey
-from bayplan.simulator.core.checkers import over_committed, pod_requests, pods_on_nodes
+from bayplan.model.pod import Pod, PodKey
+from bayplan.simulator.core.checkers import labels_by_node, over_committed, pod_requests, pods_on_nodes
+from bayplan.simulator.core.documents import LastLook, once_per_listing
 from bayplan.simulator.pods.gang_view import Object, is_ours, is_pending
 from bayplan.simulator.subgroups.group_view import (
     GroupView,
@@ -63,20 +64,24 @@ class SubgroupChecker:
     partial_since: dict[str, float] = field(default_factory=dict)  # groups that stand in part
     preemptions: list[GroupPreemption] = field(default_factory=list)
     preempted: set[str] = field(default_factory=set)  # uids of those who were sent away
+    last_look: LastLook = field(default_factory=LastLook)
+    partial: set[str] = field(default_factory=set)  # groups that stood in part at the last look
 
     # ── what the API shows ──
 
-    def check(self, objects: List, now: float, known: Collection[PodKey], *, exact: bool) -> Iterator[str]:
+    def check(
+        self, objects: List, now: float, seen: Mapping[PodKey, Pod] | None, *, exact: bool
+    ) -> Iterator[str]:
         """Yield a sentence for each violation in the current state.
 
-        Pods of another scheduler count if their node is in `known`; `exact`: no recent write is uncertain.
+        Pods of another scheduler count if ours has `seen` their node (None: all of them); `exact`: no recent
+        write is uncertain.
         """
-        new_pods = [pod for pod in objects("pods") if self._is_new(pod)]
+        new_pods = [pod for pod in _bound_ours(objects("pods")) if pod["metadata"]["uid"] not in self.bound]
         views = group_views(objects)
         if new_pods:
-            nodes = objects("nodes")
-            labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
-            placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or _key(pod) in known]
+            nodes, labels = objects("nodes"), labels_by_node(objects("nodes"))
+            placed = [pod for pod in pods_on_nodes(objects("pods")) if is_ours(pod) or _is_placed(pod, seen)]
             touched = {pod["spec"]["nodeName"] for pod in new_pods}
             yield from over_committed([n for n in nodes if n["metadata"]["name"] in touched], placed)
             names = [name for name in dict.fromkeys(map(group_of, new_pods)) if name in views]
@@ -90,18 +95,16 @@ class SubgroupChecker:
             view = views.get(group_of(pod), GroupView(""))
             bound = Bound(now, view.name, priority_in_group(pod, view), view.queue)
             self.bound[pod["metadata"]["uid"]] = bound
-        for view in views.values():
+        if not self.last_look.repeats(objects("groups"), objects("pods")):
+            self.partial = {name for name, view in views.items() if is_partial(view)}
+        for name in [name for name in self.partial_since if name in views and name not in self.partial]:
+            del self.partial_since[name]
+        for view in [view for name, view in views.items() if name in self.partial] if self.partial else ():
             yield from self._partial(view, now)
-
-    def _is_new(self, pod: Object) -> bool:
-        bound = is_ours(pod) and bool(pod["spec"].get("nodeName"))
-        return bound and pod["metadata"]["uid"] not in self.bound
 
     def _partial(self, view: GroupView, now: float) -> Iterator[str]:
         """A partially bound group is completed or unbound after the grace period, unless it is finishing."""
-        if not is_partial(view):
-            self.partial_since.pop(view.name, None)
-        elif now - self.partial_since.setdefault(view.name, now) > 2 * self.heal_seconds + GRACE_SECONDS:
+        if now - self.partial_since.setdefault(view.name, now) > 2 * self.heal_seconds + GRACE_SECONDS:
             seconds = now - self.partial_since[view.name]
             yield f"{view.name} lacks {view.missing_pods(view.bound_pods())} for {seconds:.0f} s"
 
@@ -165,7 +168,7 @@ class SubgroupChecker:
             yield from usage.over_limit(view.queue, non_preemptible=view.non_preemptible)
 
     def _check_preemptions(
-        self, preempt_actions: Sequence[PreemptPod], views: dict[str, GroupView],
+        self, preempt_actions: Sequence[PreemptPod], views: Mapping[str, GroupView],
         pods: dict[PodKey, Object], usage: QueueUsageView,
         bound_by_group: dict[str, list[Object]], before: dict[str, int], now: float,
     ) -> Iterator[str]:  # fmt: skip
@@ -240,6 +243,20 @@ class SubgroupChecker:
             )
             if preemption.when > partial_since and not was_bound and not overtaken:
                 yield f"pod {preemption.victim} was preempted for {preemption.by}, which got no node"
+
+
+@once_per_listing
+def _bound_ours(pods: Sequence[Object]) -> tuple[Object, ...]:
+    """Pods of our scheduler that were bound."""
+    return tuple([pod for pod in pods if is_ours(pod) and pod["spec"].get("nodeName")])
+
+
+def _is_placed(pod: Object, seen: Mapping[PodKey, Pod] | None) -> bool:
+    """Whether our scheduler has seen the node of a pod."""
+    if seen is None:
+        return True
+    known = seen.get(_key(pod))
+    return known is not None and bool(known.node)
 
 
 def is_partial(view: GroupView) -> bool:

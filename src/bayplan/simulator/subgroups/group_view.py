@@ -9,7 +9,7 @@ from typing import Any
 from bayplan.backends.fake_controllers.objects import is_terminating
 from bayplan.dialects.kai.api import names
 from bayplan.simulator.core.checkers import pod_requests
-from bayplan.simulator.core.documents import once_per_document
+from bayplan.simulator.core.documents import once_per_document, once_per_listing
 from bayplan.simulator.pods.gang_view import is_bound, is_pending, priority_of
 from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView
 from bayplan.simulator.subgroups.world import DEFAULT_PRIORITY, HALL, LEVELS, PRIORITIES
@@ -80,14 +80,19 @@ def group_of(pod: Object) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) or "")
 
 
-def group_views(objects: List) -> dict[str, GroupView]:
+def group_views(objects: List) -> Mapping[str, GroupView]:
     """All groups with their pods, including groups whose object does not exist."""
+    return _group_views(objects("groups"), objects("pods"))
+
+
+@once_per_listing
+def _group_views(groups: Sequence[Object], pods: Sequence[Object]) -> Mapping[str, GroupView]:
     views = {
         group["metadata"]["name"]: _group_view(group).without_pods()
-        for group in objects("groups")
+        for group in groups
         if not is_terminating(group)
     }
-    for pod in objects("pods"):
+    for pod in pods:
         name = group_of(pod)
         if name:
             views.setdefault(name, GroupView(name)).pods.append(pod)

@@ -15,7 +15,6 @@ from bayplan.dialects.kai.api import names, wire
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Bind, Plan
-from bayplan.model.pod import PodKey
 from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.controller import Controller
@@ -95,8 +94,7 @@ class TreesSimulation(SchedulerSimulation):
             self.now - max(self.outcome_lost_at, self.started_at, self.actors.changed_at) > UNCERTAIN_SECONDS
         )
         exact = certain and not self._groups_were_deleted()
-        known = {key for key, pod in self.scheduler.state.store.pods.items() if pod.node}
-        yield from self.checker.check(self.listed, self.now, known, exact=exact)
+        yield from self.checker.check(self.listed, self.now, self.scheduler.state.store.pods, exact=exact)
 
     def _groups_were_deleted(self) -> bool:
         """Whether a group was deleted: its pods count for no queue until it is created again."""
@@ -143,7 +141,7 @@ class TreesSimulation(SchedulerSimulation):
                 continue
             if takes_reserved(view, views.get(reserved_for), usage):
                 continue
-            nodes = self.listed("nodes")
+            nodes: Sequence[Object] = self.listed("nodes")
             if reserved_for and view.name != reserved_for:
                 nodes = [node for node in nodes if node["metadata"]["name"] not in reserved_nodes]
             if fits_on_free_hosts(view, FreeHosts.of(nodes, self.listed("pods"))):
@@ -155,8 +153,7 @@ class TreesSimulation(SchedulerSimulation):
         for entry in self.scheduler.state.entries():
             if entry.state not in RESTING_STATES:
                 yield f"{entry.ref.name} stays {entry.state} forever"
-        known = {PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self.listed("pods")}
-        yield from self.checker.check(self.listed, self.end, known, exact=False)
+        yield from self.checker.check(self.listed, self.end, None, exact=False)
         yield from self.checker.check_useful_preemptions(
             max(self.actors.disturbed_at, self.started_at, self.outcome_lost_at) + UNCERTAIN_SECONDS
         )
