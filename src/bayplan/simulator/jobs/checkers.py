@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from bayplan.backends.fake_controllers.manifests import Object, is_finished
 from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phase_of
 from bayplan.dialects.kueue.names.annotations import POD_SET, STOPPING, TOPOLOGY_GATE, WORKLOAD_NAME
 from bayplan.model.node import HOSTNAME
-from bayplan.simulator.core.checkers import over_committed
+from bayplan.simulator.core.checkers import labels_by_node, over_committed
+from bayplan.simulator.core.documents import LastLook, once_per_listing
 from bayplan.simulator.jobs.slots import SlotTable, slot_tables
 from bayplan.simulator.queues.workload_view import conditions_of
 
@@ -34,37 +35,37 @@ class JobGangChecker:
     written: Mapping[str, Object]  # jobs as they were kept at first, by uid
     periods: dict[str, AdmissionPeriod] = field(default_factory=dict)  # by the Workload's uid
     ended: dict[str, AdmissionPeriod] = field(default_factory=dict)  # those that ended at the last look
-    ungated: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
+    ungated: Collection[str] = frozenset()  # pods that lost their gate, by uid
     restored: dict[str, tuple[Object, tuple[str, ...]]] = field(default_factory=dict)  # by uid, of a document
-    hosts: set[str] = field(default_factory=set)  # that existed at the last look
+    hosts: Set[str] = frozenset()  # that existed at the last look
     taken: Collection[str] = ()  # hosts that pods outside the queues took: a gang may move away from there
+    last_look: LastLook = field(default_factory=LastLook)
+    settled: bool = False  # whether the last look was at the same Workloads as the one before
     stranded: dict[str, float] = field(
         default_factory=dict
     )  # pods that wait for a place not theirs, since when
 
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Yield a sentence for each violation in the current state."""
-        pods = [pod for pod in objects("pods") if is_active(pod)]
-        pods_by_gang: dict[str, list[Object]] = {}
-        for pod in pods:
-            pods_by_gang.setdefault(gang_of(pod), []).append(pod)
         self.ended = {}
-        workloads = {one["metadata"]["name"]: one for one in objects("workloads")}
-        hosts = {node["metadata"]["name"] for node in objects("nodes")}
-        stayed = hosts & self.hosts
-        for name, workload in workloads.items():
-            violations = self._check_admission(workload, stayed)
-            yield from (f"gang {name}: {one}" for one in violations)
-        self.hosts = hosts
-        for name, gang_pods in pods_by_gang.items():
+        workloads = _by_name(objects("workloads"))
+        hosts = labels_by_node(objects("nodes")).keys()
+        repeated = self.last_look.repeats(objects("workloads"))
+        if not (repeated and self.settled):
+            stayed = hosts & self.hosts
+            for name, workload in workloads.items():
+                violations = self._check_admission(workload, stayed)
+                yield from (f"gang {name}: {one}" for one in violations)
+        self.hosts, self.settled = hosts, repeated
+        for name, gang_pods in _active_by_gang(objects("pods")).items():
             if name:
                 violations = self._check_gang(workloads.get(name), gang_pods, now)
                 yield from (f"gang {name}: {one}" for one in violations)
-        yield from over_committed(objects("nodes"), [pod for pod in pods if is_ungated(pod)], _node_asked_for)
+        yield from _over_asked(objects("nodes"), objects("pods"))
         yield from self._restored([*objects("jobs"), *objects("jobsets")])
-        self.ungated = {pod["metadata"]["uid"] for pod in pods if is_ungated(pod)}
+        self.ungated = _ungated(objects("pods"))
 
-    def _check_admission(self, workload: Object, stayed: set[str]) -> Iterator[str]:
+    def _check_admission(self, workload: Object, stayed: Set[str]) -> Iterator[str]:
         """Slots change only where nodes failed; one that is deleted has failed before it is listed."""
         uid, status = workload["metadata"]["uid"], workload.get("status") or {}
         known, admission = self.periods.get(uid), status.get("admission")
@@ -76,7 +77,7 @@ class JobGangChecker:
         if known is None:
             self.periods[uid] = AdmissionPeriod(admission, slot_tables(workload), failed)
             return
-        if admission == known.admission:
+        if admission is known.admission or admission == known.admission:
             for table in known.tables.values():
                 table.before = table.slots
         else:
@@ -133,6 +134,34 @@ class JobGangChecker:
                 sentences = tuple(_not_restored(job, self.written[uid]))
                 self.restored[uid] = (job, sentences)
             yield from sentences
+
+
+@once_per_listing
+def _by_name(found: Sequence[Object]) -> Mapping[str, Object]:
+    return {one["metadata"]["name"]: one for one in found}
+
+
+@once_per_listing
+def _active_by_gang(pods: Sequence[Object]) -> Mapping[str, Sequence[Object]]:
+    """The pods that run or are pending, by Workload."""
+    found: dict[str, list[Object]] = {}
+    for pod in pods:
+        if is_active(pod):
+            found.setdefault(gang_of(pod), []).append(pod)
+    return found
+
+
+@once_per_listing
+def _ungated(pods: Sequence[Object]) -> frozenset[str]:
+    """The uids of active pods that lost their gate."""
+    return frozenset(pod["metadata"]["uid"] for pod in pods if is_active(pod) and is_ungated(pod))
+
+
+@once_per_listing
+def _over_asked(nodes: Sequence[Object], pods: Sequence[Object]) -> tuple[str, ...]:
+    """Nodes of which ungated pods ask for more than there is."""
+    asking = [pod for pod in pods if is_active(pod) and is_ungated(pod)]
+    return tuple(over_committed(nodes, asking, _node_asked_for))
 
 
 def _not_restored(job: Object, submitted: Object) -> Iterator[str]:

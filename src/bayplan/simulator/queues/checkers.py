@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Cell
-from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
-from bayplan.simulator.core.documents import once_per_document
+from bayplan.simulator.core.checkers import allocatable_of, labels_by_node, pods_on_nodes, use_of, used_by
+from bayplan.simulator.core.documents import LastLook, once_per_document, once_per_listing
 from bayplan.simulator.queues.workload_view import Admitted, Object, conditions_of, read
 
 List = Callable[[str], Sequence[Object]]
@@ -17,6 +17,7 @@ GRACE_SECONDS = 25.0  # news of what others did may be this late
 EVICTED_SECONDS = 75.0
 STRANDED_SECONDS = 90.0
 NO_LIMIT = 2**62
+_RULES = ("clusterqueues", "cohorts", "resourceflavors", "topologies")
 
 
 @dataclass(slots=True)
@@ -53,34 +54,51 @@ class QueueChecker:
     preemptors: dict[str, tuple[str, float]] = field(default_factory=dict)  # victim → for whom, and when
     read: dict[str, tuple[str, Admitted]] = field(default_factory=dict)  # by uid, for a resourceVersion
     admissions: int = 0
+    holders: tuple[Admitted, ...] = ()  # what is admitted
+    unsettled: bool = False  # whether a Workload was wrong at the last look, or may be when time has passed
+    looked_at: LastLook = field(default_factory=LastLook)
+    recorded: LastLook = field(default_factory=LastLook)
     is_quarantined: Callable[[str], bool] = lambda _: False  # whether errors keep a Workload from being read
 
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Yield a sentence for each violation in the current state."""
         nodes, pods = objects("nodes"), pods_on_nodes(objects("pods"))
-        flavors = {flavor["metadata"]["name"]: flavor["spec"] for flavor in objects("resourceflavors")}
-        self.labels |= {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
+        self.labels |= labels_by_node(nodes)
         self._record_changes(objects, now)
+        workloads, flavors = objects("workloads"), objects("resourceflavors")
+        if not self.looked_at.repeats(workloads, flavors, nodes) or self.unsettled:
+            yield from self._workloads(workloads, flavors, now)
+        yield from self._quota(objects, now)
+        yield from self._hosts(nodes, pods, now)
+        yield from self._domains(objects("topologies"), nodes, now)
+        yield from self._check_preemptors(workloads, now)
+        self.excess.next_check()
+
+    def _workloads(self, workloads: Sequence[Object], flavors: Sequence[Object], now: float) -> Iterator[str]:
+        """Check each Workload by itself, and note what is admitted."""
+        specs = {flavor["metadata"]["name"]: flavor["spec"] for flavor in flavors}
         holders = []
-        for workload in objects("workloads"):
-            yield from self._conditions(workload, now)
+        self.unsettled = False
+        for workload in workloads:
+            found = list(self._conditions(workload, now))
             admitted = self._read(workload)
             if admitted is not None:
-                yield from admitted.violations
-                yield from _check_flavor_nodes(admitted, flavors, self.labels)
+                found += [*admitted.violations, *_check_flavor_nodes(admitted, specs, self.labels)]
                 holders.append(admitted)
-        yield from self._quota(objects, holders, now)
-        yield from self._hosts(nodes, pods, holders, now)
-        yield from self._domains(objects("topologies"), nodes, holders, now)
-        yield from self._check_preemptors(objects("workloads"), now)
-        self.excess.next_check()
+            conditions = conditions_of(workload)
+            keeps = bool(conditions.get("QuotaReserved") and conditions.get("Evicted"))
+            self.unsettled = self.unsettled or keeps or bool(found)
+            yield from found
+        self.holders = tuple(holders)
 
     # ── what others did ──
 
     def _record_changes(self, objects: List, now: float) -> None:
         """Remember when other actors last changed each kind of object."""
+        if self.recorded.repeats(*(objects(plural) for plural in (*_RULES, "nodes", "pods", "workloads"))):
+            return
         seen: dict[object, object] = {}
-        for plural in ("clusterqueues", "cohorts", "resourceflavors", "topologies"):
+        for plural in _RULES:
             seen |= {
                 ("rule", plural, o["metadata"]["name"]): o["metadata"]["generation"] for o in objects(plural)
             }
@@ -134,6 +152,8 @@ class QueueChecker:
 
     def _check_preemptors(self, workloads: Sequence[Object], now: float) -> Iterator[str]:
         """A preemptor is admitted in the end, unless other changes prevent it, or it was preempted itself."""
+        if not (self.preemptors or _some_preempted(workloads)):
+            return
         reserved = {w["metadata"]["uid"]: conditions_of(w).get("QuotaReserved", False) for w in workloads}
         for workload in workloads:
             status, uid = workload.get("status") or {}, workload["metadata"]["uid"]
@@ -154,65 +174,28 @@ class QueueChecker:
 
     # ── all of them together ──
 
-    def _quota(self, objects: List, holders: Sequence[Admitted], now: float) -> Iterator[str]:
+    def _quota(self, objects: List, now: float) -> Iterator[str]:
         others = self._recent("rule", now=now)
-        for node, cell, used, limit in quota_use(objects("cohorts"), objects("clusterqueues"), holders):
+        over = _over_quota(objects("cohorts"), objects("clusterqueues"), self.holders)
+        for node, cell, used, limit in over:
             if self.excess.is_violation(("quota", node, cell), used, limit, others=others):
                 yield f"{node} uses {used} {cell} of {limit}"
 
-    def _hosts(
-        self, nodes: Sequence[Object], pods: Sequence[Object], holders: Sequence[Admitted], now: float
-    ) -> Iterator[str]:
-        used = used_by(pods)
-        for holder in holders:
-            for placement in holder.placements:
-                if placement.levels[-1] == HOSTNAME:
-                    for values, count in placement.shares:
-                        _add(used.setdefault(values[-1], {}), placement.each, count)
-        for name, resource, amount, limit in use_of(nodes, used):
+    def _hosts(self, nodes: Sequence[Object], pods: Sequence[Object], now: float) -> Iterator[str]:
+        for name, resource, amount, limit in _over_hosts(nodes, pods, self.holders):
             others = self._recent(("node", name), ("pod", name), now=now)
             if self.excess.is_violation(("host", name, resource), amount, limit, others=others):
                 yield f"host {name} has {amount} {resource} assigned of {limit}"
 
-    def _domains(
-        self, topologies: Sequence[Object], nodes: Sequence[Object], holders: Sequence[Admitted], now: float
-    ) -> Iterator[str]:
+    def _domains(self, topologies: Sequence[Object], nodes: Sequence[Object], now: float) -> Iterator[str]:
         """Usage of the lowest domains of topologies without a host level."""
-        for topology in topologies:
-            levels = tuple(level["nodeLabel"] for level in topology["spec"]["levels"])
-            if levels[-1] == HOSTNAME:
-                continue
-            used: dict[tuple[str, ...], dict[str, int]] = {}
-            for placement in (
-                placement
-                for holder in holders
-                for placement in holder.placements
-                if placement.levels == levels
-            ):
-                for values, count in placement.shares:
-                    _add(used.setdefault(values, {}), placement.each, count)
-            for values, amounts in used.items():
-                inside = [
-                    n
-                    for n in nodes
-                    if tuple(n["metadata"]["labels"].get(level) for level in levels) == values
-                ]
-                has: dict[str, int] = {}
-                for node in inside:
-                    _add(has, amounts_of(node["status"]["allocatable"]))
-                others = self._recent(
-                    *((sort, n["metadata"]["name"]) for n in inside for sort in ("node", "pod")), now=now
-                )
-                others = (
-                    others
-                    or not inside
-                    or any(self._recent(key, now=now) for key in self._deleted_nodes(nodes))
-                )
-                for resource, amount in amounts.items():
-                    if self.excess.is_violation(
-                        ("domain", values, resource), amount, has.get(resource, 0), others=others
-                    ):
-                        yield f"domain {values} has {amount} {resource} assigned of {has.get(resource, 0)}"
+        for values, inside, resource, amount, limit in _over_domains(topologies, nodes, self.holders):
+            others = self._recent(*((sort, name) for name in inside for sort in ("node", "pod")), now=now)
+            others = (
+                others or not inside or any(self._recent(key, now=now) for key in self._deleted_nodes(nodes))
+            )
+            if self.excess.is_violation(("domain", values, resource), amount, limit, others=others):
+                yield f"domain {values} has {amount} {resource} assigned of {limit}"
 
     def _deleted_nodes(self, nodes: Sequence[Object]) -> list[tuple[str, str]]:
         present = {node["metadata"]["name"] for node in nodes}
@@ -230,6 +213,68 @@ def _done_by_others(workload: Object) -> tuple[int, bool, str]:
     checks = (workload.get("status") or {}).get("admissionChecks") or []
     answered = [check["state"] for check in checks if check["state"] != "Pending"]
     return workload["metadata"]["generation"], conditions_of(workload).get("Finished", False), str(answered)
+
+
+@once_per_listing
+def _some_preempted(workloads: Sequence[Object]) -> bool:
+    """Whether a Workload has a condition that says for whom it was preempted."""
+    return any("Preempted" in conditions_of(workload) for workload in workloads)
+
+
+@once_per_listing
+def _over_hosts(
+    nodes: Sequence[Object], pods: Sequence[Object], holders: Sequence[Admitted]
+) -> tuple[tuple[str, str, int, int], ...]:
+    """Hosts that pods and placements use more of than there is: host, resource, amount and limit."""
+    used = used_by(pods)
+    for holder in holders:
+        for placement in holder.placements:
+            if placement.levels[-1] == HOSTNAME:
+                for values, count in placement.shares:
+                    _add(used.setdefault(values[-1], {}), placement.each, count)
+    return tuple(one for one in use_of(nodes, used) if one[2] > one[3])
+
+
+@once_per_listing
+def _over_domains(
+    topologies: Sequence[Object], nodes: Sequence[Object], holders: Sequence[Admitted]
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...], str, int, int], ...]:
+    """Lowest domains without a host level of which more is assigned than there is.
+
+    The values of the domain, its nodes, the resource, the amount and the limit.
+    """
+    found = []
+    placements = [placement for holder in holders for placement in holder.placements]
+    for topology in topologies:
+        levels = tuple(level["nodeLabel"] for level in topology["spec"]["levels"])
+        if levels[-1] == HOSTNAME:
+            continue
+        used: dict[tuple[str, ...], dict[str, int]] = {}
+        for placement in placements:
+            for values, count in placement.shares if placement.levels == levels else ():
+                _add(used.setdefault(values, {}), placement.each, count)
+        for values, amounts in used.items():
+            inside = [
+                node
+                for node in nodes
+                if tuple(node["metadata"]["labels"].get(level) for level in levels) == values
+            ]
+            has: dict[str, int] = {}
+            for node in inside:
+                _add(has, allocatable_of(node))
+            names = tuple(node["metadata"]["name"] for node in inside)
+            for resource, amount in amounts.items():
+                if amount > has.get(resource, 0):
+                    found.append((values, names, resource, amount, has.get(resource, 0)))
+    return tuple(found)
+
+
+@once_per_listing
+def _over_quota(
+    cohorts: Sequence[Object], queues: Sequence[Object], holders: Sequence[Admitted]
+) -> tuple[tuple[str, Cell, int, int], ...]:
+    """Nodes of the quota tree above their limits."""
+    return tuple(one for one in quota_use(cohorts, queues, holders) if one[2] > one[3])
 
 
 def quota_use(
