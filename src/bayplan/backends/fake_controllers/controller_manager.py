@@ -100,6 +100,8 @@ class FakeControllerManager:
         for outcome in self.backend.outcomes():  # refused or conflicting: look at the object again
             self.dirty.setdefault(self._owner_key(outcome.write))
             self.claims.look_again(outcome.write)
+        if not (self.dirty or self.claims.is_dirty() or (self.agenda and self.agenda[0][0] <= now)):
+            return self.agenda[0][0] if self.agenda else float("inf")
         text = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         writes = [*self._controllers(text), *self.claims.writes(), *self._kubelets(now, text)]
         if writes:

@@ -73,6 +73,10 @@ class FakeClaimController:
             for owner in (write.body.get("metadata") or {}).get("ownerReferences") or ():
                 self.dirty_pods[write.namespace, owner["name"]] = None
 
+    def is_dirty(self) -> bool:
+        """Whether an object has to be looked at."""
+        return bool(self.dirty_pods or self.dirty_claims)
+
     def writes(self) -> Iterator[Write]:
         """What is to be written."""
         pods, self.dirty_pods = list(self.dirty_pods), {}

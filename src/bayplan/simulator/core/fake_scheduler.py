@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.manifests import Object
@@ -12,6 +12,7 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.pods.node_health import CORDON
 from bayplan.model.node_rules import Taint
 from bayplan.simulator.core.checkers import allocatable_of, pod_requests, pods_on_nodes, used_by
+from bayplan.simulator.core.documents import once_per_listing
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 
 EFFECTS = ("NoSchedule", "NoExecute")
@@ -32,9 +33,8 @@ class FakeScheduler:
         return float("inf")
 
     def _bind_all(self) -> None:
-        pods = self.store.list(PLAIN_PODS).items
-        pending = [pod for pod in pods if _is_pending(pod)]
-        if pending:
+        pods = self.store.everything(PLAIN_PODS)
+        if pending := _pending(pods):
             nodes = self.store.list(PLAIN_NODES).items
             used = used_by(pods_on_nodes(pods))  # also by pods on their way out
             for pod in pending:
@@ -84,6 +84,11 @@ def _feasible_nodes(pod: Object, nodes: list[Object], used: dict[str, dict[str, 
             for resource, amount in pod_requests(pod).items()
         ):
             yield name
+
+
+@once_per_listing
+def _pending(pods: Sequence[Object]) -> tuple[Object, ...]:
+    return tuple([pod for pod in pods if _is_pending(pod)])
 
 
 def _is_pending(pod: Object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import TypeVar
@@ -18,6 +18,7 @@ from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.model.node_rules import Taint
+from bayplan.simulator.core.documents import once_per_listing
 from bayplan.simulator.core.fake_scheduler import tolerates
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.jobs.world import TROUBLE, JobsWorld
@@ -160,9 +161,9 @@ class JobActors:
     def _evict_by_taints(self) -> float:
         """Evict pods that do not tolerate a NoExecute taint, as the taint manager does."""
         due = NEVER
-        for node in self.store.list(PLAIN_NODES).items:
-            hard = [t for t in node["spec"].get("taints") or () if t["effect"] == "NoExecute"]
-            for pod in self._pods(on=node["metadata"]["name"]) if hard else ():
+        for node in _hard_tainted(self.store.everything(PLAIN_NODES)):
+            hard = [taint for taint in node["spec"]["taints"] if taint["effect"] == "NoExecute"]
+            for pod in self._pods(on=node["metadata"]["name"]):
                 when = min(self._tolerated_until(pod, taint) for taint in hard)
                 if when <= self.now and not is_terminating(pod):
                     self.store.delete(PLAIN_PODS, NAMESPACE, pod["metadata"]["name"])
@@ -267,3 +268,15 @@ class JobActors:
 
     def _count_fault(self, fault: str) -> None:
         self.injected[fault] = self.injected.get(fault, 0) + 1
+
+
+@once_per_listing
+def _hard_tainted(nodes: Sequence[Object]) -> tuple[Object, ...]:
+    """Nodes with a taint that pods have to tolerate to stay."""
+    return tuple(
+        [
+            node
+            for node in nodes
+            if any(taint["effect"] == "NoExecute" for taint in node["spec"].get("taints") or ())
+        ]
+    )

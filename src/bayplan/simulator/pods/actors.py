@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Protocol, TypeVar
@@ -18,6 +18,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.start_stop import resource
 from bayplan.simulator.core.arrivals import TimedObject
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
+from bayplan.simulator.core.documents import LastLook, once_per_listing
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.gang_view import gang_of, is_ours
 from bayplan.simulator.pods.world import WAIT_GATE
@@ -61,6 +62,7 @@ class PodActors:
         self.recreated: Counter[str] = Counter()
         self.handled: set[str] = set()  # uids of pods that had to go
         self.slow_until: dict[str, float] = {}  # by uid: when a slow pod is let go
+        self.last_look = LastLook()
         self.nodes = {node["metadata"]["name"]: node for node in world.nodes}
         self.managed = {c.obj["metadata"]["name"] for c in world.arrivals if rng.random() < 0.4}
         for arrival in world.arrivals:
@@ -201,10 +203,11 @@ class PodActors:
     # ── controllers of pods ──
 
     def _finish_termination(self) -> None:
-        for pod in self.store.list(PLAIN_PODS).items:
+        pods = self.store.everything(PLAIN_PODS)
+        if self.last_look.repeats(pods) and not self.slow_until:
+            return
+        for pod in _terminating(pods):
             meta = pod["metadata"]
-            if not is_terminating(pod):
-                continue
             if meta["uid"] not in self.handled:
                 self._plan_replacement(pod)
             if SLOW not in meta.get("finalizers", ()):
@@ -214,8 +217,9 @@ class PodActors:
             if self.slow_until[meta["uid"]] <= self.now:
                 del self.slow_until[meta["uid"]]
                 self.store.patch(PLAIN_PODS, NAMESPACE, meta["name"], {"metadata": {"finalizers": None}})
-        present = {pod["metadata"]["uid"] for pod in self.store.list(PLAIN_PODS).items}
-        self.slow_until = {uid: when for uid, when in self.slow_until.items() if uid in present}
+        if self.slow_until:
+            present = {pod["metadata"]["uid"] for pod in _terminating(self.store.everything(PLAIN_PODS))}
+            self.slow_until = {uid: when for uid, when in self.slow_until.items() if uid in present}
 
     def _plan_replacement(self, pod: Object) -> None:
         """Plan a replacement for a pod of a managed gang."""
@@ -238,12 +242,8 @@ class PodActors:
 
     def _bind_foreign_pods(self) -> None:
         """Bind pods of another scheduler, which considers requests only, and sometimes overcommits."""
-        for pod in self._pods():
-            if is_ours(pod) or pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates"):
-                continue
-            if pod["spec"].get("resourceClaims"):
-                continue  # another actor allocates its devices
-            if is_terminating(pod) or self.rng.random() < 0.7:
+        for pod in _foreign_pending(self.store.everything(PLAIN_PODS)):
+            if self.rng.random() < 0.7:
                 continue
             for node in self._one_of(self.store.list(PLAIN_NODES).items):
                 name = node["metadata"]["name"]
@@ -322,3 +322,20 @@ class PodActors:
         self.disturbed_at = self.now
         if pod is not None and (gang := self.gang_of(pod)):
             self.disturbed[gang] = None
+
+
+@once_per_listing
+def _terminating(pods: Sequence[Object]) -> tuple[Object, ...]:
+    return tuple([pod for pod in pods if is_terminating(pod)])
+
+
+@once_per_listing
+def _foreign_pending(pods: Sequence[Object]) -> tuple[Object, ...]:
+    """Pods that another scheduler may bind. Those with claims wait for an actor that allocates devices."""
+    found = []
+    for pod in pods:
+        spec = pod["spec"]
+        held = spec.get("nodeName") or spec.get("schedulingGates") or spec.get("resourceClaims")
+        if not (held or is_ours(pod) or is_terminating(pod) or phase_of(pod) in OVER):
+            found.append(pod)
+    return tuple(found)

@@ -15,6 +15,7 @@ from bayplan.backends.fake_controllers.objects import OVER, is_terminating, phas
 from bayplan.dialects.api import Kind
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
+from bayplan.simulator.core.documents import once_per_listing
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.device_checker import allocated, claims_of
 from bayplan.simulator.pods.device_world import slice_of
@@ -48,8 +49,8 @@ class DeviceActors:
             self.agenda.remove(entry)
             entry[2]()
         self._follow_nodes()
-        for pod in self.store.list(PLAIN_PODS).items:
-            if _is_foreign(pod) and self.rng.random() < 0.3:
+        for pod in _foreign_pending(self.store.everything(PLAIN_PODS)):
+            if self.rng.random() < 0.3:
                 self._bind_foreign(pod)
         return min([when for when, _, _ in self.agenda], default=NEVER)
 
@@ -169,6 +170,11 @@ class DeviceActors:
     def _disturb(self, what: str) -> None:
         self.injected[what] += 1
         self.disturbed_at = self.now
+
+
+@once_per_listing
+def _foreign_pending(pods: Sequence[Object]) -> tuple[Object, ...]:
+    return tuple([pod for pod in pods if _is_foreign(pod)])
 
 
 def _is_foreign(pod: Object) -> bool:

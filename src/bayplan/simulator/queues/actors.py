@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import TypeVar
@@ -23,6 +23,8 @@ from bayplan.dialects.kueue.status.conditions import (
     is_true,
 )
 from bayplan.model.node import HOSTNAME
+from bayplan.simulator.core.checkers import labels_by_node
+from bayplan.simulator.core.documents import once_per_listing
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.queues.world import QueueWorld, unmanaged_pod
 
@@ -131,7 +133,7 @@ class QueueActors:
         self._patch(workload, {"status": {"conditions": conditions}}, "status")
 
     def _watch_nodes(self) -> None:
-        present = {node["metadata"]["name"] for node in self.store.list(PLAIN_NODES).items}
+        present = labels_by_node(self.store.everything(PLAIN_NODES))
         for name in self.nodes:
             if name not in present:
                 self.lost.setdefault(name, self.now)
@@ -255,7 +257,7 @@ class QueueActors:
     # ── the store ──
 
     def _workloads(self) -> list[Object]:
-        return [w for w in self.store.list(WORKLOADS).items if not is_true(w, "Finished")]
+        return list(_unfinished(self.store.everything(WORKLOADS)))
 
     def _rules(self, kind: Kind) -> list[Object]:
         return self.store.list(kind).items
@@ -280,3 +282,8 @@ def _hosts(workload: Object) -> set[str]:
         if place is not None and place.levels[-1] == HOSTNAME:
             hosts |= {share.values[-1] for share in place.shares}
     return hosts
+
+
+@once_per_listing
+def _unfinished(workloads: Sequence[Object]) -> tuple[Object, ...]:
+    return tuple([one for one in workloads if not is_true(one, "Finished")])

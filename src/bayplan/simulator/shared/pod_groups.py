@@ -29,7 +29,7 @@ from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import PodKey
 from bayplan.simulator.core.checkers import pods_on_nodes, use_of, used_by
-from bayplan.simulator.core.documents import once_per_document
+from bayplan.simulator.core.documents import once_per_document, once_per_listing
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.world import RUN_SECONDS, worker
 from bayplan.simulator.queues.workload_view import conditions_of
@@ -115,7 +115,7 @@ class PodGroupActors:
 
     def step(self, now: float) -> float:
         """Create the pods that are due; return when the next ones are."""
-        pods = [pod for pod in self.store.list(PLAIN_PODS).items if group_of(pod)]
+        pods = _of_groups(self.store.everything(PLAIN_PODS))
         self._stop(pods, now)
         self._intrude(pods)
         for group in self.groups:
@@ -204,6 +204,11 @@ def final_violations(objects: List, groups: Sequence[QueuedPods]) -> Iterator[st
         is_over = conditions_of(workloads.get(group_of(pod), {})).get("Finished")
         if is_over or phase_of(pod) != "Succeeded":  # those that succeeded count until the group is finished
             yield f"pod {pod['metadata']['name']} is being deleted forever"
+
+
+@once_per_listing
+def _of_groups(pods: Sequence[Object]) -> tuple[Object, ...]:
+    return tuple([pod for pod in pods if group_of(pod)])
 
 
 def _is_expected(pod: Object) -> bool:

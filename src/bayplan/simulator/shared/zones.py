@@ -20,6 +20,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, fingerprint_with
 from bayplan.dialects.nrt.wire import TOPOLOGIES
 from bayplan.simulator.core.arrivals import TimedObject
+from bayplan.simulator.core.documents import LastLook
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.pods.world import RUN_SECONDS
 from bayplan.simulator.shared.world import Arrivals, SharedWorld
@@ -66,6 +67,7 @@ class ZoneActors:
         self.sizes = {node["metadata"]["name"]: _gpus_of_node(node) // ZONES for node in nodes}
         self.zone_of: dict[str, int] = {}  # by uid of the pod
         self.pods: dict[str, list[Object]] = {name: [] for name in self.sizes}  # as last seen
+        self.last_look = LastLook()
         self.refused: list[str] = []
         self.due = start
         if nodes:
@@ -92,7 +94,9 @@ class ZoneActors:
         return self.due
 
     def _look(self) -> None:
-        found = self.store.list(PLAIN_PODS).items
+        found = self.store.everything(PLAIN_PODS)
+        if self.last_look.repeats(found):
+            return
         for name in self.sizes:
             self.pods[name] = [pod for pod in found if pod["spec"].get("nodeName") == name]
 
