@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -42,6 +43,12 @@ def define(store: Store, *, groups: bool = True) -> None:
     Those of the pod grouper share words with others, such as `queues`: without it they are left out.
     """
     store.conversions.update(dict.fromkeys(CONVERTED, convert))
-    for definition in definitions():
+    for definition in _known():
         if groups or not is_of_groups(definition):
             store.create(DEFINITIONS, definition)
+
+
+@cache
+def _known() -> tuple[Object, ...]:
+    """The definitions, read once. Nobody changes them."""
+    return tuple(definitions())

@@ -67,6 +67,8 @@ class SimulationRun(ABC):
         self.store.reactions += (self._on_change,)
         self.journal = PlanObserver(self._on_plan)
         self.writes: list[bytes] = []
+        self._lists: dict[str, tuple[Object, ...]] = {}  # by plural
+        self._listed_at = 0  # the version of the store
         self.busy = True
         self.waits = False  # for the outcome of a write, which may have changed nothing
         self._cycle_dice = Random(f"cycles {seed}")
@@ -168,7 +170,12 @@ class SimulationRun(ABC):
 
     def listed(self, plural: str) -> tuple[Object, ...]:
         """All objects of a kind in the store: the same tuple until one of them changes."""
-        return self.store.everything(self.kinds[plural])
+        if self._listed_at != self.store.version:
+            self._listed_at, self._lists = self.store.version, {}
+        found = self._lists.get(plural)
+        if found is None:
+            found = self._lists[plural] = self.store.everything(self.kinds[plural])
+        return found
 
     def occurs(self, name: str) -> bool:
         """Whether a fault happens now, by its probability."""

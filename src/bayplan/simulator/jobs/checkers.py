@@ -48,7 +48,7 @@ class JobGangChecker:
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Yield a sentence for each violation in the current state."""
         self.ended = {}
-        workloads = _by_name(objects("workloads"))
+        pods, workloads = objects("pods"), _by_name(objects("workloads"))
         hosts = labels_by_node(objects("nodes")).keys()
         repeated = self.last_look.repeats(objects("workloads"))
         if not (repeated and self.settled):
@@ -57,13 +57,13 @@ class JobGangChecker:
                 violations = self._check_admission(workload, stayed)
                 yield from (f"gang {name}: {one}" for one in violations)
         self.hosts, self.settled = hosts, repeated
-        for name, gang_pods in _active_by_gang(objects("pods")).items():
+        for name, gang_pods in _active_by_gang(pods).items():
             if name:
                 violations = self._check_gang(workloads.get(name), gang_pods, now)
                 yield from (f"gang {name}: {one}" for one in violations)
-        yield from _over_asked(objects("nodes"), objects("pods"))
+        yield from _over_asked(objects("nodes"), pods)
         yield from self._restored([*objects("jobs"), *objects("jobsets")])
-        self.ungated = _ungated(objects("pods"))
+        self.ungated = _ungated(pods)
 
     def _check_admission(self, workload: Object, stayed: Set[str]) -> Iterator[str]:
         """Slots change only where nodes failed; one that is deleted has failed before it is listed."""

@@ -230,10 +230,10 @@ _SCALARS: dict[str, Reader] = {
 
 def copied(value: Any) -> Any:
     """A value with fresh lists and dicts all the way down."""
-    if type(value) is dict:
-        return {key: copied(item) for key, item in value.items()}
+    if type(value) is dict:  # most values inside are texts
+        return {key: item if type(item) is str else copied(item) for key, item in value.items()}
     if type(value) is list:
-        return [copied(item) for item in value]
+        return [item if type(item) is str else copied(item) for item in value]
     return value
 
 

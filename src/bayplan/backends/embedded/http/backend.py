@@ -62,8 +62,8 @@ class EmbeddedBackend:
             if now == self._read:
                 found, self._pending = self._pending, []
                 return found
-            self._read = now
-            return self._news()
+            before, self._read = self._read, now
+            return self._news(look_for_kinds=now[1] != before[1])
 
     def submit(self, writes: Sequence[Write]) -> None:
         """Make these writes, one after the other."""
@@ -98,8 +98,9 @@ class EmbeddedBackend:
         if not self._stirred.is_set():
             self._stirred.set()
 
-    def _news(self) -> list[Event]:
-        for kind in [kind for kind in self._awaited if self.store.resources.serves(kind)]:
+    def _news(self, *, look_for_kinds: bool) -> list[Event]:
+        served = self.store.resources.serves
+        for kind in [kind for kind in self._awaited if served(kind)] if look_for_kinds else ():
             self._awaited.remove(kind)
             self._begin(kind)
         found, self._pending = self._pending, []

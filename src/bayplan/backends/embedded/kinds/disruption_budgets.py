@@ -6,7 +6,7 @@ from typing import Any
 
 from bayplan.backends.embedded.api import scalars
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.selectors import selects
+from bayplan.backends.embedded.api.selectors import selector_matcher, selects
 from bayplan.backends.embedded.storage.interface import ObjectStorage
 from bayplan.backends.embedded.storage.watch_log import DELETED, StoreChange
 
@@ -37,7 +37,9 @@ def _selects(budget: Object, labels: Object) -> bool:
 def _count(store: ObjectStorage, key: str, budget: Object) -> None:
     kind = store.resources.storage_of(STORAGE)
     pods = store.collection_of(store.resources.find("", "v1", "pods")).select(f"{key.partition('/')[0]}/")
-    mine = [pod for pod in pods if _selects(budget, pod["metadata"].get("labels") or {})]
+    selector = budget["spec"].get("selector")
+    matches = None if selector is None else selector_matcher(selector)
+    mine = [pod for pod in pods if matches is not None and matches(pod["metadata"].get("labels") or {})]
     disrupted = _still_disrupted(budget, mine)
     healthy = sum(_healthy(pod) and pod["metadata"]["name"] not in disrupted for pod in mine)
     expected = len(mine)

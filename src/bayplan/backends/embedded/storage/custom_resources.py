@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from bayplan.backends.embedded.api import scalars
 from bayplan.backends.embedded.api.decoding import reader
 from bayplan.backends.embedded.api.options import Deletion, WriteTarget
@@ -15,7 +17,7 @@ from bayplan.backends.embedded.api.resource import Convert, ConvertTo, Resource
 from bayplan.backends.embedded.api.resources import version_rank
 from bayplan.backends.embedded.api.status import FieldProblem, required, unsupported, wrong
 from bayplan.backends.embedded.schema import cel
-from bayplan.backends.embedded.schema.structural import Checker, walker
+from bayplan.backends.embedded.schema.structural import Checker, Walker, walker
 from bayplan.backends.embedded.storage.interface import ObjectStorage
 from bayplan.backends.embedded.storage.kind_hooks import KindHooks
 from bayplan.backends.embedded.storage.watch_log import DELETED, StoreChange
@@ -104,16 +106,6 @@ def check(definition: Object, old: Object | None) -> list[FieldProblem]:
     return problems
 
 
-def _unusable(schema: Any) -> str:
-    """Why a schema cannot be used; empty if it can."""
-    try:
-        _checker(_Schema.of(schema))
-        walker(schema)
-    except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
-        return f"is not a structural schema: {str(error).partition(chr(10))[0][:200]}"
-    return ""
-
-
 BEHAVIOURS = {"CustomResourceDefinition": KindHooks(default_definition, on_create, check=check)}
 
 
@@ -170,7 +162,8 @@ def _version(
         subresources.get("scale"),
         _deprecation(spec, version),
     )
-    definition.behaviour = _behaviour(schema)
+    known = _Schema.of(schema)
+    definition.behaviour = _behaviour(known)
     convert = _converter(group, names["kind"], conversions)
     return Resource(
         group,
@@ -180,7 +173,7 @@ def _version(
         names.get("singular", names["kind"].lower()),
         spec["scope"] == "Namespaced",
         f"{names['plural']}.{group}",
-        _reader(group, name, names["kind"], schema),
+        _reader(group, name, names["kind"], known),
         frozenset(subresources),
         tuple(names.get("shortNames") or ()),
         tuple(names.get("categories") or ()),
@@ -206,11 +199,8 @@ def _deprecation(spec: Object, version: Object) -> str:
     return f"{group}/{version['name']} {kind} is deprecated{instead}"
 
 
-def _reader(group: str, version: str, kind: str, schema: Schema) -> Callable[[Any, list[str]], Object]:
-    metadata = reader("ObjectMeta")
-    properties = schema.get("properties", {})
-    kept = {key: value for key, value in properties.items() if key not in ("apiVersion", "kind", "metadata")}
-    walk = walker({**schema, "properties": kept})
+def _reader(group: str, version: str, kind: str, schema: _Schema) -> Callable[[Any, list[str]], Object]:
+    metadata, walk = reader("ObjectMeta"), _walker(schema)
 
     def read(body: Any, unknown: list[str]) -> Object:
         rest = {key: item for key, item in body.items() if key not in ("apiVersion", "kind", "metadata")}
@@ -232,7 +222,7 @@ class _Schema:
 
     @classmethod
     def of(cls, schema: Mapping[str, Any]) -> _Schema:
-        return cls(hashlib.sha256(repr(schema).encode()).digest(), schema)
+        return cls(hashlib.sha256(msgspec.json.encode(schema)).digest(), schema)
 
 
 # Compiling a schema takes longer than everything else that a definition needs. A schema is needed when the
@@ -247,13 +237,31 @@ def _checker(schema: _Schema) -> Checker:
 
 @lru_cache(maxsize=_SCHEMAS_KEPT)
 def _expressions(schema: _Schema) -> cel.SchemaRules | None:
-    return cel.compiled(schema.content)
+    return cel.compiled(schema.content) if cel.has_rules(schema.content) else None
 
 
-def _behaviour(schema: Mapping[str, Any]) -> KindHooks:
-    known = _Schema.of(schema)
-    checker = _checker(known)
-    expressions = _expressions(known) if cel.has_rules(schema) and cel.available() else None
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _walker(schema: _Schema) -> Walker:
+    """The walker of all but the fields that every object has."""
+    properties = schema.content.get("properties", {})
+    kept = {key: value for key, value in properties.items() if key not in ("apiVersion", "kind", "metadata")}
+    return walker({**schema.content, "properties": kept})
+
+
+def _unusable(schema: Any) -> str:
+    """Why a schema cannot be used; empty if it can."""
+    try:
+        known = _Schema.of(schema)
+        _checker(known)
+        _walker(known)
+    except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
+        return f"is not a structural schema: {str(error).partition(chr(10))[0][:200]}"
+    return ""
+
+
+def _behaviour(schema: _Schema) -> KindHooks:
+    checker = _checker(schema)
+    expressions = _expressions(schema) if cel.available() else None
 
     def check_object(item: Object, old: Object | None) -> list[FieldProblem]:
         problems = checker.check(item, old)
