@@ -49,7 +49,7 @@ def once_per_listing(derive: Callable[P, T]) -> Callable[P, T]:
     @wraps(derive)
     def derived(*listings: P.args, **named: P.kwargs) -> T:
         assert not named
-        key = tuple([id(one) for one in listings])
+        key = tuple(map(id, listings))
         found = known.get(key)
         if found is not None:
             return found[1]

@@ -57,7 +57,9 @@ class SchedulerSimulation(SimulationRun):
 
         It has the same backfill reservation, and for the same gangs no pods are preempted for a while.
         """
-        Loop(EmbeddedBackend(self.store), (fresh,), NullJournal()).apply_events(self.now)
+        backend = EmbeddedBackend(self.store)
+        Loop(backend, (fresh,), NullJournal()).apply_events(self.now)
+        backend.close()
         fresh.state.gangs.reserved = self.scheduler.state.gangs.reserved
         states = self.scheduler.state.store.gang_states
         for ref, gang in fresh.state.store.gang_states.items():

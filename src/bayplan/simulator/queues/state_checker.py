@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,10 +30,7 @@ CYCLES_MAX = 60
 def check_consistency(state: AdmissionState) -> Iterator[str]:
     """The quota tree is the sum of what gangs use, and every gang has exactly one queue state."""
     if state.usage.tree is not None:
-        recount = QuotaTree(state.usage.shared, (queue.node for queue in state.usage.queues))
-        for holding in state.usage.by_gang.values():
-            recount.use(holding.queue, holding.quota)
-        ours, theirs = _usage(state.usage.tree), _usage(recount)
+        ours, theirs = _usage(state.usage.tree), _RECOUNT.of(state.usage)
         if ours != theirs:
             yield f"the quota tree says {ours}, gangs use {theirs}"
     pending_in: dict[Ref, list[str]] = {}
@@ -49,6 +47,29 @@ def check_consistency(state: AdmissionState) -> Iterator[str]:
             yield f"gang {ref.name} is {entry.state} forever"
     for ref in [*pending_in, *(ref for ref in state.usage.by_gang if ref not in state.pending.entries)]:
         yield f"gang {ref.name} is deleted and still counted"
+
+
+@dataclass(slots=True)
+class _Recount:
+    """What gangs use of quota, added up again when another queue, quota or gang counts than before."""
+
+    parts: tuple[object, ...] = ()  # values that never change: they are told apart by identity
+    usage: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def of(self, known: AdmittedUsage) -> dict[str, dict[str, int]]:
+        """The usage by queue and quota node."""
+        parts = (known.shared, known.queues, *known.by_gang.values())
+        if len(parts) != len(self.parts) or any(
+            one is not other for one, other in zip(parts, self.parts, strict=True)
+        ):
+            tree = QuotaTree(known.shared, (queue.node for queue in known.queues))
+            for holding in known.by_gang.values():
+                tree.use(holding.queue, holding.quota)
+            self.parts, self.usage = parts, _usage(tree)
+        return self.usage
+
+
+_RECOUNT = _Recount()
 
 
 def check_free_capacity(state: AdmissionState) -> Iterator[str]:

@@ -89,16 +89,17 @@ class AdmissionHooks:
 
     @hooks.setter
     def hooks(self, hooks: Sequence[Hook]) -> None:
-        self._hooks, self._by_write = tuple(hooks), {}
-        for hook in self._hooks:
-            for operation in hook.operations:
-                for place in hook.resources:
-                    write = (hook.mutating, operation, place)
-                    self._by_write[write] = (*self._by_write.get(write, ()), hook)
+        self._hooks, self._by_write = (), {}
+        for hook in hooks:
+            self.register(hook)
 
     def register(self, hook: Hook) -> None:
         """Add a hook."""
-        self.hooks = (*self._hooks, hook)
+        self._hooks = (*self._hooks, hook)
+        for operation in hook.operations:
+            for place in hook.resources:
+                write = (hook.mutating, operation, place)
+                self._by_write[write] = (*self._by_write.get(write, ()), hook)
 
     def named(
         self, mutating: bool, operation: str, group: str, plural: str, subresource: str

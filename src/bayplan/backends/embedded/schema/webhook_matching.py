@@ -70,10 +70,13 @@ class Matching:
         return self._conditions_hold(review)
 
     def _conditions_hold(self, review: Review) -> bool:
-        answers = [(one, one.answer(review)) for one in self.conditions]
-        if any(answer is False for _, answer in answers):  # counts, whatever went wrong with others
-            return False
-        wrong = next(((one, answer) for one, answer in answers if answer is not True), None)
+        wrong: tuple[MatchCondition, Any] | None = None  # the first that is neither true nor false
+        for one in self.conditions:
+            answer = one.answer(review)
+            if answer is False:  # counts, whatever went wrong with others
+                return False
+            if answer is not True and wrong is None:
+                wrong = (one, answer)
         if wrong is None:
             return True
         message = f"match condition {quote(wrong[0].name)} cannot be evaluated: {wrong[1]}"
