@@ -34,25 +34,35 @@ class InvariantChecker:
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Yield a sentence for each violation in the current state."""
         yield from over_committed_nodes(objects("nodes"), objects("pods"))
-        labels, by_owner = labels_by_node(objects("nodes")), _by_owner(objects("pods"))
-        for job in objects("jobs"):
-            own_pods = by_owner.get(job["metadata"]["uid"], ())
-            running = pods_on_nodes(own_pods)
-            succeeded = [pod for pod in own_pods if _has_succeeded(pod)]
-            yield from check_localities(job, [*running, *succeeded], labels)
-            yield from self._partial(job, running, own_pods, now)
+        for job, misplaced, partial in _look_at_jobs(objects("jobs"), objects("nodes"), objects("pods")):
+            yield from misplaced
+            yield from self._partial(job, partial, now)
 
-    def _partial(
-        self, job: Object, running: Sequence[Object], own_pods: Sequence[Object], now: float
-    ) -> Iterator[str]:
+    def _partial(self, job: Object, partial: bool, now: float) -> Iterator[str]:
         name = job["metadata"]["name"]
-        unfinished = (pod for pod in own_pods if pod["status"].get("phase") not in OVER)
-        if running and any(not pod["spec"].get("nodeName") for pod in unfinished):
+        if partial:
             since = self.partial_since.setdefault(name, now)
             if now - since > PARTIAL_SECONDS and not _may_be_unplaceable(job):
                 yield f"job {name} has run only partially for {now - since:.0f} s"
         else:
             self.partial_since.pop(name, None)
+
+
+@once_per_listing
+def _look_at_jobs(
+    jobs: Sequence[Object], nodes: Sequence[Object], pods: Sequence[Object]
+) -> tuple[tuple[Object, tuple[str, ...], bool], ...]:
+    """Each job, what is wrong with the places of its pods, and whether it runs only partially."""
+    labels, by_owner, found = labels_by_node(nodes), _by_owner(pods), []
+    for job in jobs:
+        own_pods = by_owner.get(job["metadata"]["uid"], ())
+        running = pods_on_nodes(own_pods)
+        succeeded = [pod for pod in own_pods if _has_succeeded(pod)]
+        misplaced = tuple(check_localities(job, [*running, *succeeded], labels))
+        unfinished = (pod for pod in own_pods if pod["status"].get("phase") not in OVER)
+        partial = bool(running) and any(not pod["spec"].get("nodeName") for pod in unfinished)
+        found.append((job, misplaced, partial))
+    return tuple(found)
 
 
 def over_committed(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.backends.fake_controllers.objects import OVER, phase_of
+from bayplan.simulator.core.documents import once_per_listing
 from bayplan.simulator.pods.gang_view import List, Object, is_ours
 
 LEAK_SECONDS = 100.0  # bindings without an answer, backoff, partial gangs that heal, slow controllers
@@ -48,10 +49,7 @@ class DeviceChecker:
         """Yield each violation in the current state."""
         claims, pods = objects("resourceclaims"), objects("pods")
         yield from self._check_allocated_once(claims, pods, now)
-        nodes = {node["metadata"]["name"]: node for node in objects("nodes")}
-        for pod in pods:
-            if is_ours(pod) and _uses_devices(pod):
-                yield from check_bound_pod(pod, claims, nodes.get(pod["spec"]["nodeName"]))
+        yield from _wrongly_bound(claims, pods, objects("nodes"))
         idle = dict(idle_claims(claims, pods))
         self.idle_since = {uid: self.idle_since.get(uid, now) for uid in idle}
         for uid, since in self.idle_since.items():
@@ -62,19 +60,39 @@ class DeviceChecker:
         self, claims: Sequence[Object], pods: Sequence[Object], now: float
     ) -> Iterator[str]:
         """No device belongs to two claims."""
-        by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
-        contested = {}
-        for device, holders in _holders(claims).items():
-            if len(holders) > 1:
-                users = [[by_uid[uid] for uid in _users(claim) if uid in by_uid] for claim in holders]
-                bound = all(any(map(_uses_devices, some)) for some in users)
-                foreign = any(not is_ours(pod) for some in users for pod in some)
-                names = " and to ".join(claim["metadata"]["name"] for claim in holders)
-                contested[f"device {'/'.join(device)} is allocated to {names}"] = bound or not foreign
+        contested = _contested(claims, pods)
         self.contested_since = {one: self.contested_since.get(one, now) for one in contested}
         for sentence, certain in contested.items():
             if certain or now - self.contested_since[sentence] > CONTEST_SECONDS:
                 yield sentence
+
+
+@once_per_listing
+def _contested(claims: Sequence[Object], pods: Sequence[Object]) -> Mapping[str, bool]:
+    """A sentence for each device of two claims, and whether it is certain that this is wrong."""
+    by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
+    contested = {}
+    for device, holders in _holders(claims).items():
+        if len(holders) > 1:
+            users = [[by_uid[uid] for uid in _users(claim) if uid in by_uid] for claim in holders]
+            bound = all(any(map(_uses_devices, some)) for some in users)
+            foreign = any(not is_ours(pod) for some in users for pod in some)
+            names = " and to ".join(claim["metadata"]["name"] for claim in holders)
+            contested[f"device {'/'.join(device)} is allocated to {names}"] = bound or not foreign
+    return contested
+
+
+@once_per_listing
+def _wrongly_bound(
+    claims: Sequence[Object], pods: Sequence[Object], nodes: Sequence[Object]
+) -> tuple[str, ...]:
+    """What is wrong with the claims of our bound pods."""
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    found: list[str] = []
+    for pod in pods:
+        if is_ours(pod) and _uses_devices(pod):
+            found += check_bound_pod(pod, claims, by_name.get(pod["spec"]["nodeName"]))
+    return tuple(found)
 
 
 def _holders(claims: Sequence[Object]) -> dict[Device, list[Object]]:
@@ -111,8 +129,13 @@ def check_bound_pod(pod: Object, claims: Sequence[Object], node: Object | None) 
             yield f"pod {name} is bound to {node['metadata']['name']}, which cannot use claim {title}"
 
 
-def idle_claims(claims: Sequence[Object], pods: Sequence[Object]) -> Iterator[tuple[str, str]]:
+@once_per_listing
+def idle_claims(claims: Sequence[Object], pods: Sequence[Object]) -> tuple[tuple[str, str], ...]:
     """Claims with devices that no bound pod uses: the uid, and a sentence."""
+    return tuple(_idle_claims(claims, pods))
+
+
+def _idle_claims(claims: Sequence[Object], pods: Sequence[Object]) -> Iterator[tuple[str, str]]:
     bound = {pod["metadata"]["uid"] for pod in pods if _uses_devices(pod)}
     for claim in claims:
         if allocated(claim) and not bound.intersection(_users(claim)):
