@@ -34,7 +34,7 @@ from bayplan.backends.fake_controllers.objects import (
 )  # fmt: skip
 from bayplan.backends.fake_controllers.replica_sets import reconcile_replica_set
 from bayplan.backends.fake_controllers.stateful_sets import reconcile_stateful_set
-from bayplan.dialects.api import Backend, Event, Happened, Kind, Write
+from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Write
 
 Reconcile = Callable[[Object, Sequence[Object], str], Iterator[Write]]
 Failed = Callable[[Exception, str, str], object]  # told the error, and kind and name of the object
@@ -97,8 +97,9 @@ class FakeControllerManager:
             self._note(event, now)
             if self.hosts:
                 self.claims.note(event)
-        for outcome in self.backend.outcomes():  # refused or conflicting: look at the object again
-            self.dirty.setdefault(self._owner_key(outcome.write))
+        for outcome in self.backend.outcomes():
+            if outcome.ended is not Ended.DONE:  # look at the object again; of what is done there is news
+                self.dirty.setdefault(self._owner_key(outcome.write))
             self.claims.look_again(outcome.write)
         if not (self.dirty or self.claims.is_dirty() or (self.agenda and self.agenda[0][0] <= now)):
             return self.agenda[0][0] if self.agenda else float("inf")
