@@ -265,3 +265,21 @@ def test_the_controllers_are_idle_when_nothing_is_due(stage: Stage) -> None:
     assert stage.controllers.step(stage.now + 100) == float("inf")
     assert stage.store.version == version
     assert replace(PODS) == PODS
+
+
+def test_a_job_whose_pods_rest_is_written_no_more(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.store.create(JOBS, job("one", 2, 1, {}, 60), "default")
+    stage.play(5)
+    written: list[str] = []
+    patch = stage.store.patch
+
+    def noted(kind: Kind, *place: Any, **options: Any) -> Object:
+        written.append(kind.plural)
+        return patch(kind, *place, **options)
+
+    monkeypatch.setattr(stage.store, "patch", noted)
+    stage.play(5)
+    assert written == []
+    stage.bind_all()
+    stage.play(5)
+    assert set(written) == {"pods", "jobs"}

@@ -96,6 +96,18 @@ def test_every_write_has_a_greater_version_and_a_write_that_changes_nothing_has_
     assert store.get(CONFIGS, "default", "a")["metadata"]["resourceVersion"] == str(before + 2)
 
 
+def test_everything_of_a_kind_is_the_same_until_one_of_them_changes(store: Store) -> None:
+    store.create(CONFIGS, config("a"), "default")
+    before = store.everything(CONFIGS)
+    store.list(CONFIGS).items.clear()
+    assert store.everything(CONFIGS) is before
+    for name in ("b", "0"):
+        store.create(CONFIGS, config(name), "default")
+    store.delete(CONFIGS, "default", "a")
+    assert [one["metadata"]["name"] for one in store.everything(CONFIGS)] == ["0", "b"]
+    assert [one["metadata"]["name"] for one in before] == ["a"]
+
+
 def test_a_dry_run_leaves_no_trace(store: Store) -> None:
     store.create(CONFIGS, config("a", k="v"), "default")
     before = store.version
