@@ -50,5 +50,5 @@ def define(store: Store, *, groups: bool = True) -> None:
 
 @cache
 def _known() -> tuple[Object, ...]:
-    """The definitions, read once. Nobody changes them."""
+    """The definitions, read once; they are never changed."""
     return tuple(definitions())

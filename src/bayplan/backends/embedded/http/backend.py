@@ -94,7 +94,7 @@ class EmbeddedBackend:
             self._watches.clear()
 
     def _stir(self) -> None:
-        """End the sleep of whoever waits. Telling it again costs more than looking whether it was told."""
+        """End `wait`. To tell it again costs more than to look whether it was told."""
         if not self._stirred.is_set():
             self._stirred.set()
 
