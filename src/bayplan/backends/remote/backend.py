@@ -71,6 +71,8 @@ class RemoteBackend:
         self._listeners = Listeners(log, Absent(access.server, log), restarted)
         self._events: deque[Event] = deque()
         self._outcomes: deque[WriteOutcome] = deque()
+        self._submitted: deque[Sequence[Write]] = deque()
+        self._submitting = False  # the thread of this backend was woken for them
         self._stirred = threading.Event()
         self._stirring = False
         self._trouble: BaseException | None = None
@@ -97,7 +99,10 @@ class RemoteBackend:
         """Begin these writes."""
         assert not self._closed, "a closed backend was asked to write"
         if writes:
-            self._loop.call_soon_threadsafe(self._writer.submit, tuple(writes))
+            self._submitted.append(tuple(writes))
+            if not self._submitting:  # it takes all that are there; to wake it costs a system call
+                self._submitting = True
+                self._loop.call_soon_threadsafe(self._take_submitted)
 
     def write_only_while(self, may_write: Callable[[], bool], seconds: float) -> None:
         """Send a submitted write only if `may_write` returns true then, and end it within the seconds.
@@ -166,6 +171,11 @@ class RemoteBackend:
     async def _open(self) -> tuple[Client, Writer]:
         client = Client(self.access, self._log, self._seconds)
         return client, Writer(client, self._report, self._jitter, self._in_flight_max)
+
+    def _take_submitted(self) -> None:
+        self._submitting = False  # first: what is submitted from here on wakes this thread again
+        while self._submitted:
+            self._writer.submit(self._submitted.popleft())
 
     async def _begin(self, kinds: Sequence[Kind]) -> None:
         self._listeners.absent.begin(kinds)

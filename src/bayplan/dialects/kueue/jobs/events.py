@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.api import Write
-from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import prebuilt_name
 from bayplan.dialects.kueue.jobs.pod_group import group_workload
@@ -43,7 +42,7 @@ class JobEvent:
 
 def invalid_job_event(job: Object, context: JobContext) -> JobEvent | None:
     """The errors that keep an invalid job from being queued."""
-    errors = flaws(job, context.find)
+    errors = context.errors(job)
     if not errors:
         return None
     more = f" (and {len(errors) - ERRORS_SHOWN_MAX} more)" if len(errors) > ERRORS_SHOWN_MAX else ""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from bayplan.dialects.jobs.injection import InjectionConflict
 from bayplan.dialects.jobs.kinds import parts
 from bayplan.dialects.jobs.part import Find, find_nothing
 from bayplan.dialects.jobs.start_stop import is_suspendable, resource, status_reader, suspended
 from bayplan.dialects.jobs.validation import flaws
-from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.reader import Field, FieldError
 from bayplan.dialects.kueue.fields.job_rules import prebuilt_name
 from bayplan.dialects.kueue.jobs import status as job_statuses
 from bayplan.dialects.kueue.jobs.elastic import (
@@ -59,6 +59,20 @@ from bayplan.dialects.kueue.status.conditions import (
 )
 
 Object = dict[str, Any]
+T = TypeVar("T")
+
+
+class Recall(Protocol):
+    """The answer of a name about a job: what `work` returns, which may be remembered.
+
+    `work` gets the look-up to use. Its answer is shared, so it must not be changed.
+    """
+
+    def __call__(self, name: str, job: Object, find: Find, work: Callable[[Find], T]) -> T: ...
+
+
+def _forgetful(name: str, job: Object, find: Find, work: Callable[[Find], T]) -> T:
+    return work(find)
 
 
 def _no_bound_pods(namespace: str, name: str) -> bool:
@@ -75,6 +89,20 @@ class JobContext:
     pods_ready_policy: PodsReadyPolicy | None = None
     copied_metadata: Copied = NONE
     has_bound_pods: Callable[[str, str], bool] = _no_bound_pods  # whether a Workload has bound pods
+    recall: Recall = _forgetful
+
+    def errors(self, job: Object) -> tuple[FieldError, ...]:
+        """The structural errors of a job."""
+        return self.recall("errors", job, self.find, lambda find: flaws(job, find))
+
+    def workload(self, job: Object) -> Object:
+        """The Workload that a job (or its first replica) should have; ValueError as of `job_workload`."""
+        return self.recall(
+            "workload",
+            job,
+            self.find,
+            lambda find: job_workload(Field(job), 0, find, self.rules, self.copied_metadata),
+        )
 
 
 def reconcile_orphan(workload: Object, now: float) -> list[WriteWithEvents]:
@@ -105,7 +133,7 @@ def reconcile_job(
     job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     """The next writes for a queued job; `workloads` are those it owns, or the prebuilt one it names."""
-    if flaws(job, context.find):
+    if context.errors(job):
         return suspend_invalid(job, workloads, now)
     pods = parts(Field(job), context.find)
     if not pods or not all(part.count_known for part in pods):
@@ -114,7 +142,7 @@ def reconcile_job(
         match, writes = _adopt_prebuilt(job, workloads, context, now)
     else:
         try:
-            wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied_metadata)
+            wanted = context.workload(job)
         except ValueError:
             return []  # reported by the webhook; a job that bypassed it stays pending
         if is_scaled(job, context.rules):
@@ -272,7 +300,7 @@ def _adopt_prebuilt(
         after = {**workload, "metadata": {**meta, "labels": labels, "ownerReferences": references}}
         return None, [patch_object(WORKLOADS, workload, after)]
     try:
-        wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied_metadata)
+        wanted = context.workload(job)
     except ValueError:
         return None, []
     if not matches(workload, wanted, suspended=is_fully_suspended(job)) and not is_true(workload, FINISHED):

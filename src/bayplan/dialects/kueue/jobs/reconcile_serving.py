@@ -9,7 +9,6 @@ from typing import Any
 from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.jobs.kinds import KINDS, copies
 from bayplan.dialects.jobs.serving_rules import GROUPS_MAX
-from bayplan.dialects.jobs.validation import flaws
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses
@@ -53,7 +52,7 @@ def reconcile_serving(
     job: Object, workloads: Sequence[Object], context: JobContext, now: float
 ) -> list[WriteWithEvents]:
     """The next writes for the Workloads of a queued StatefulSet or LeaderWorkerSet."""
-    if is_terminating(job) or flaws(job, context.find):
+    if is_terminating(job) or context.errors(job):
         return []  # its Workloads are garbage-collected; an invalid object stays pending
     try:
         if KINDS[job["kind"]].copies is None:
@@ -68,7 +67,7 @@ def _reconcile_one(
 ) -> list[WriteWithEvents]:
     """All pods of a StatefulSet are one gang; scaled to zero, its Workload is on hold."""
     count = Field(job).at("spec", "replicas").integer(default=1)
-    wanted = job_workload(Field(job), 0, context.find, context.rules, context.copied_metadata)
+    wanted = context.workload(job)
     workload = _by_name(workloads).get(wanted["metadata"]["name"])
     if workload is None:
         return [_created(job, wanted, now)] if count else []
@@ -91,7 +90,7 @@ def _reconcile_copies(
     """Each group of a LeaderWorkerSet is a gang; Workloads are created in the order of the groups."""
     by_name = _by_name(workloads)
     order_key = f"{job['kind']} {key_of(job)}"
-    first = job_workload(Field(job), 0, context.find, context.rules, context.copied_metadata)
+    first = context.workload(job)
     writes: list[WriteWithEvents] = []
     for index in range(_group_count(job)):
         workload = by_name.pop(replica_name(Field(job), index), None)

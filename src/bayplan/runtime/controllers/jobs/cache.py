@@ -18,9 +18,8 @@ from bayplan.dialects.kueue.jobs.writes import controller, owners
 from bayplan.dialects.kueue.names.annotations import IS_GROUP_WORKLOAD, QUEUE, WORKLOAD_NAME
 from bayplan.dialects.kueue.names.api_kinds import FLAVORS, WORKLOADS
 from bayplan.dialects.kueue.names.feature_switches import RULES
+from bayplan.runtime.controllers.jobs.memory import JobKey, JobMemory
 from bayplan.runtime.core.object_cache import DELETED_MAX, Key, Object, is_newer, key_of, uid_of
-
-JobKey = tuple[str, str, str]  # kind, namespace, name
 
 GROUP = "PodGroup"
 """The kind of a unit that is a group of pods."""
@@ -61,6 +60,7 @@ class JobsCache:
         self.owned: dict[JobKey, dict[Key, None]] = {}  # Workloads by kind and name of their owner
         self.flavors: dict[str, Object] = {}
         self.known_kinds: set[str] = set()  # kinds whose initial list is complete
+        self.memory = JobMemory()
         self._deleted: deque[str] = deque(maxlen=DELETED_MAX)  # uids
 
     def note(self, event: Event) -> Iterator[JobKey]:
@@ -76,15 +76,19 @@ class JobsCache:
             yield from self._count_bound(event.object, gone)
         elif event.kind in LOOKED_UP:
             yield from self._note_other(event.kind.kind, event.object, gone)
-        else:
+        elif gone or self._find(event.kind, key_of(event.kind, event.object)) != event.object:
             yield from self.put(event.kind, event.object, gone=gone)
 
-    def take_answer(self, kind: Kind, answer: object, *, created: bool) -> None:
-        """Take the response of a write as the newest object, unless a newer one is known."""
+    def take_answer(self, kind: Kind, answer: object, *, created: bool) -> list[JobKey]:
+        """Take the response of a write as the newest object, unless a newer one is known.
+
+        Returns the units it affects; the watch event that repeats it affects none.
+        """
         if isinstance(answer, dict) and "metadata" in answer:
             known = self._find(kind, key_of(kind, answer))
             if is_newer(answer, known, self._deleted if created else None):
-                list(self.put(kind, answer))
+                return list(self.put(kind, answer))
+        return []
 
     def mark_terminating(self, kind: Kind, key: Key, when: str) -> None:
         """Mark an object as terminating, before the watch reports it."""
@@ -106,6 +110,7 @@ class JobsCache:
             unit = (kind.kind, *key)
             if gone:
                 self.jobs.pop(unit, None)
+                self.memory.forget(unit)
             else:
                 self.jobs[unit] = {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
             yield unit

@@ -42,11 +42,11 @@ from bayplan.runtime.controllers.jobs.cache import (
     GROUP,
     JOINING,
     WATCHED,
-    JobKey,
     JobsCache,
     named_workload,
     owner_units,
 )
+from bayplan.runtime.controllers.jobs.memory import JobKey
 from bayplan.runtime.core.controller import StatelessController
 from bayplan.runtime.core.object_cache import Object
 from bayplan.runtime.core.reconciler import Reconciler
@@ -71,8 +71,9 @@ class JobsController(StatelessController):
     def __init__(self, patience: PodsReadyPolicy | None = None, rules: FeatureSwitches = RULES) -> None:
         self.cache = JobsCache()
         self.context = JobContext(
-            self.cache.find, self.cache.flavors, rules, patience, has_bound_pods=self.cache.has_bound_pods
-        )
+            self.cache.find, self.cache.flavors, rules, patience,
+            has_bound_pods=self.cache.has_bound_pods, recall=self.cache.memory.recall,
+        )  # fmt: skip
         self.reconciler: Reconciler[JobKey, None] = Reconciler(lambda unit: (unit[0], "/".join(unit[1:])))
         self.announced = Announcements()
 
@@ -121,7 +122,8 @@ class JobsController(StatelessController):
         if write.verb is Verb.DELETE:
             self.cache.mark_terminating(write.kind, (write.namespace, write.name), timestamp(now))
         else:
-            self.cache.take_answer(write.kind, outcome.object, created=write.verb is Verb.CREATE)
+            created = write.verb is Verb.CREATE
+            self.reconciler.queue.put_all(self.cache.take_answer(write.kind, outcome.object, created=created))
 
     def _is_unread(self, unit: JobKey) -> bool:
         """Whether the job, its Workload, a pod of the group, or its owner exists and could not be decoded.

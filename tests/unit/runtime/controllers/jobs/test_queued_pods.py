@@ -20,8 +20,9 @@ from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.feature_switches import RULES
 from bayplan.model.node import HOSTNAME
-from bayplan.runtime.controllers.jobs.cache import JobKey, JobsCache
+from bayplan.runtime.controllers.jobs.cache import JobsCache
 from bayplan.runtime.controllers.jobs.controller import RETRY_SECONDS, JobsController
+from bayplan.runtime.controllers.jobs.memory import JobKey
 from bayplan.runtime.core.quarantine import Quarantine
 from tests.support.job_world import (
     LABELS,
