@@ -144,8 +144,8 @@ bench-defragment: $(STAMP) ## Measure whether moves pay for themselves on Acme-l
 bench-simulate: $(STAMP) ## Measure `bayplan simulate`: 30,000 gangs on 847 hosts, 100,000 gangs on 10,000 hosts
 	@$(BIN)/python -m tests.benchmarks.simulate
 
-bench-peers: $(STAMP) ## Measure admission, Jobs, preemption and gangs beside Kueue, kube-scheduler, KAI and Volcano on a real control plane (ONLY=a2)
-	@$(BIN)/python -m tests.benchmarks.peers $(if $(filter-out *,$(ONLY)),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
+bench-peers: $(STAMP) ## Measure admission, Jobs, preemption and gangs beside Kueue, kube-scheduler, KAI and Volcano on a real control plane (ONLY=a2, ROUNDS=5, MANAGERS='bare bayplan')
+	@$(BIN)/python -m tests.benchmarks.peers $(if $(filter-out *,$(ONLY)),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MANAGERS),--manager $(MANAGERS))
 
 bench-state: $(STAMP) ## Measure memory and CPU per event of the state at 100,000 nodes and 200,000 pods, one role and both
 	@$(BIN)/python -m tests.benchmarks.state

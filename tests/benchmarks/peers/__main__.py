@@ -39,17 +39,19 @@ def main() -> int:
     loads = [*LOADS, *BESIDE]
     parser.add_argument("--only", nargs="+", choices=loads, default=loads, help="these loads")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each manager (default %(default)s)")
-    parser.add_argument("--manager", choices=(BAYPLAN, PEER, BARE), help="only this one, to profile it")
+    known = (BARE, PEER, BAYPLAN)
+    parser.add_argument("--manager", nargs="+", choices=known, default=known, help="only these, in turns")
     parser.add_argument(
         "--shrink", type=int, default=1, help="divide the size of each load, to see whether it works"
     )
     parser.add_argument("--json", type=Path, help="also write all outcomes there")
     wishes = parser.parse_args()
     kube = os.environ.get("KUBE") or DEFAULT_KUBE
-    if reason := unavailable(kube, (*NEEDED, KUEUE)):
+    programs = (*NEEDED, *((KUEUE,) if PEER in wishes.manager else ()))
+    if reason := unavailable(kube, programs):
         print(f"Skipped: {reason}")
         return 0
-    build(kube, (*NEEDED, KUEUE))
+    build(kube, programs)
     print(f"Kueue {KUEUE_VERSION} and Bayplan on Kubernetes {kube}, {os.cpu_count()} cores", flush=True)
     found: list[Outcome] = []
     for name in [name for name in wishes.only if name not in BESIDE]:
@@ -59,10 +61,9 @@ def main() -> int:
         for number in range(wishes.rounds):
             turns = (*((BARE,) if name not in WITHOUT_BARE else ()), PEER, BAYPLAN)
             for manager in turns if number % 2 == 0 else reversed(turns):
-                if wishes.manager not in (None, manager):
-                    continue
-                outcomes.append(_run(kube, manager, load))
-                _print(outcomes[-1])
+                if manager in wishes.manager:
+                    outcomes.append(_run(kube, manager, load))
+                    _print(outcomes[-1])
         _ratios(outcomes)
         found += outcomes
     if wishes.json:
@@ -101,22 +102,16 @@ def _each(seconds: float, one: Outcome) -> str:
 
 def _ratios(outcomes: list[Outcome]) -> None:
     by = {name: [one for one in outcomes if one.manager == name] for name in (BAYPLAN, PEER, BARE)}
-    if not (by[BAYPLAN] and by[PEER]):
-        return
 
     def middle(name: str, field: str) -> float:
         return float(statistics.median(getattr(one, field) for one in by[name]))
 
-    rate = middle(PEER, "seconds") / middle(BAYPLAN, "seconds")
-    cpu = middle(BAYPLAN, "manager_cpu") / max(middle(PEER, "manager_cpu"), 0.01)
-    served = middle(BAYPLAN, "server_cpu") / max(middle(PEER, "server_cpu"), 0.01)
-    limit = (
-        f", {middle(BARE, 'seconds') / middle(BAYPLAN, 'seconds'):.2f} × that of a bare loop"
-        if by[BARE]
-        else ""
-    )
-    print(f"    rate {rate:.2f} × Kueue's{limit}")
-    print(f"    manager CPU {cpu:.2f} × Kueue's, API server and etcd CPU {served:.2f} ×")
+    for name, whose in ((PEER, "Kueue's"), (BARE, "those of a bare loop")):
+        if by[BAYPLAN] and by[name]:
+            rate = middle(name, "seconds") / middle(BAYPLAN, "seconds")
+            cpu = middle(BAYPLAN, "manager_cpu") / max(middle(name, "manager_cpu"), 0.01)
+            served = middle(BAYPLAN, "server_cpu") / max(middle(name, "server_cpu"), 0.01)
+            print(f"    rate {rate:.2f} ×, CPU of manager {cpu:.2f} ×, of API server {served:.2f} × {whose}")
 
 
 if __name__ == "__main__":
