@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from bayplan.dialects.jobs.part import Find
 from bayplan.runtime.core.object_cache import Object
 
+REMEMBERED_MAX = 2048  # jobs; a Workload takes some kilobytes
 T = TypeVar("T")
 JobKey = tuple[str, str, str]  # kind, namespace, name
 LookUp = tuple[str, str, str]  # the same of what a job refers to
@@ -38,7 +39,7 @@ class _Version:
 
 
 class JobMemory:
-    """Answers about the last version of each job. They are shared, so they must not be changed."""
+    """Answers about the last version of each of many jobs. They are shared, so they must not be changed."""
 
     def __init__(self) -> None:
         self._versions: dict[JobKey, _Version] = {}
@@ -55,7 +56,7 @@ class JobMemory:
         unit = (job["kind"], meta.get("namespace") or "default", meta["name"])
         version = self._versions.get(unit)
         if version is None or version.job is not job:
-            version = self._versions[unit] = _Version(job)
+            version = self._newest(unit, job)
         known = version.answers.get(name)
         if known is None or not known.holds(find):
             looked_up: dict[LookUp, object] = {}
@@ -67,6 +68,14 @@ class JobMemory:
             known = version.answers[name] = _Answer(work(noted), looked_up)
         value: T = known.value
         return value
+
+    def _newest(self, unit: JobKey, job: Object) -> _Version:
+        """An empty version; the job that has been unchanged for longest makes room for it."""
+        self._versions.pop(unit, None)
+        if len(self._versions) >= REMEMBERED_MAX:
+            del self._versions[next(iter(self._versions))]
+        version = self._versions[unit] = _Version(job)
+        return version
 
     def forget(self, unit: JobKey) -> None:
         """The job was deleted."""

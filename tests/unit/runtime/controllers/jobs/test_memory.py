@@ -11,6 +11,7 @@ from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.jobs.start_stop import resource
 from bayplan.dialects.kueue.jobs.reconcile_job import JobContext
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
+from bayplan.runtime.controllers.jobs import memory as memory_module
 from bayplan.runtime.controllers.jobs.cache import JobsCache
 from bayplan.runtime.controllers.jobs.memory import JobMemory
 from tests.support.api_objects import job
@@ -72,6 +73,20 @@ def test_an_answer_is_worked_out_again_when_what_was_looked_up_is_another_object
     classes["high"] = {"value": 1}
     assert memory.recall("size", found, find, work)[0] == 3
     assert memory.recall("size", found, find, work)[0] == 3
+
+
+def test_the_jobs_that_changed_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "REMEMBERED_MAX", 2)
+    memory, work = JobMemory(), Counted()
+    jobs = [{**a_job(), "metadata": {"name": name, "namespace": "default"}} for name in "abc"]
+    for one in jobs:
+        memory.recall("size", one, nothing, work)
+    assert (len(memory), work.times) == (2, 3)
+    for one in (jobs[1], jobs[2]):
+        memory.recall("size", one, nothing, work)
+    assert work.times == 3
+    memory.recall("size", jobs[0], nothing, work)
+    assert work.times == 4
 
 
 def test_an_error_is_raised_each_time() -> None:
