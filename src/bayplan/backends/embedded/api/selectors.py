@@ -47,9 +47,14 @@ def selector_matcher(selector: Mapping[str, Any]) -> Matcher:
     return _all_of(tests)
 
 
+def optional_matcher(selector: Mapping[str, Any] | None) -> Matcher:
+    """The same for a LabelSelector that may be missing; then nothing is selected."""
+    return (lambda labels: False) if selector is None else selector_matcher(selector)
+
+
 def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, Any]) -> bool:
     """Whether a LabelSelector object selects these labels; without a selector, nothing is selected."""
-    return selector is not None and selector_matcher(selector)(labels)
+    return optional_matcher(selector)(labels)
 
 
 def field_requirements(text: str) -> list[tuple[str, bool, str]]:

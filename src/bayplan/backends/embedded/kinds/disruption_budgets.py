@@ -6,7 +6,7 @@ from typing import Any
 
 from bayplan.backends.embedded.api import scalars
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.selectors import selector_matcher, selects
+from bayplan.backends.embedded.api.selectors import optional_matcher, selects
 from bayplan.backends.embedded.storage.interface import ObjectStorage
 from bayplan.backends.embedded.storage.watch_log import DELETED, StoreChange
 
@@ -26,20 +26,15 @@ def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
             return
         labels = change.object["metadata"].get("labels") or {}
         for budget in collection_of.select(f"{change.object['metadata']['namespace']}/"):
-            if _selects(budget, labels):
+            if selects(budget["spec"].get("selector"), labels):
                 _count(store, f"{budget['metadata']['namespace']}/{budget['metadata']['name']}", budget)
-
-
-def _selects(budget: Object, labels: Object) -> bool:
-    return selects(budget["spec"].get("selector"), labels)
 
 
 def _count(store: ObjectStorage, key: str, budget: Object) -> None:
     kind = store.resources.storage_of(STORAGE)
     pods = store.collection_of(store.resources.find("", "v1", "pods")).select(f"{key.partition('/')[0]}/")
-    selector = budget["spec"].get("selector")
-    matches = None if selector is None else selector_matcher(selector)
-    mine = [pod for pod in pods if matches is not None and matches(pod["metadata"].get("labels") or {})]
+    matches = optional_matcher(budget["spec"].get("selector"))
+    mine = [pod for pod in pods if matches(pod["metadata"].get("labels") or {})]
     disrupted = _still_disrupted(budget, mine)
     healthy = sum(_healthy(pod) and pod["metadata"]["name"] not in disrupted for pod in mine)
     expected = len(mine)

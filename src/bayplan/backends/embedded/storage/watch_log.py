@@ -111,8 +111,7 @@ class Watch:
 
     def waiting(self) -> bool:
         """Whether `take` may have something to give."""
-        log = self._log
-        return self._place < log.dropped + len(log.changes) or bool(self._initial)
+        return self._place < self._log.end or bool(self._initial)
 
     def close(self) -> None:
         """Read no more."""
